@@ -21,8 +21,7 @@ class _Reading(NamedTuple):
 
     shape: Shape
     code: str
-    cost: int
-    """The amount of rearrangement; 0 for an array whose axes keep their order."""
+    cost: int  # the amount of rearrangement; 0 for an array whose axes keep their order
 
 
 def as_code(name: str, array: Any) -> str:
@@ -35,11 +34,7 @@ def as_code(name: str, array: Any) -> str:
 def remedy(code: str, shape: Any, fits: Callable[[Shape], bool], samples: int | None = -1) -> str:
     """What an array is to be rearranged to, as the end of an error; empty if nothing fits.
 
-    Args:
-        code: The array, as code.
-        shape: Its shape.
-        fits: Whether a shape is accepted.
-        samples: The axis of samples of an accepted shape; None where there is none.
+    `samples` is the axis of samples of a shape that fits; None where there is none.
 
     Example:
         >>> from cgp.axes import remedy

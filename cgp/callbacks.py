@@ -137,10 +137,9 @@ def _series(x: ArrayLike, z: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 def _check_pictures_of(model: Any, x: np.ndarray) -> None:
     """Raises where a model has no posterior along a line."""
     if not isinstance(model, GaussianProcess):
-        raise ValueError(
-            "pictures are of the posterior of a Gaussian process, not of a "
-            f"{type(model).__name__}: give no x and z"
-        )
+        kind = type(model).__name__
+        posterior = "the posterior of a Gaussian process"
+        raise ValueError(f"pictures are of {posterior}, not of a {kind}: give no x and z")
     try:
         model.predict(x[:1], verbose=0)
     except (ValueError, TypeError) as error:

@@ -63,8 +63,7 @@ class Clock:
         ValueError: Another unit, an origin in another format, or one that is missing (NaT).
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> clock = cgp.Clock("day", origin="2020-01-01")
         >>> clock(np.array(["2020-01-02T12:00", "2020-02-01T00:00"], "datetime64[m]"))
         array([ 1.5, 31. ])
@@ -79,10 +78,8 @@ class Clock:
 
     def __post_init__(self) -> None:
         if not isinstance(self.unit, str) or self.unit not in _NANOSECONDS:
-            raise ValueError(
-                f"unit must be one of {', '.join(_NANOSECONDS)} (years and months have no one "
-                f"length), got {self.unit!r}"
-            )
+            units = f"{', '.join(_NANOSECONDS)} (years and months have no one length)"
+            raise ValueError(f"unit must be one of {units}, got {self.unit!r}")
         if self.origin is not None:
             object.__setattr__(self, "origin", _iso_format(self.origin))
 
@@ -110,9 +107,10 @@ class Clock:
         if values.dtype.kind == "M":
             if self.origin is None:
                 zone = "T00:00+00:00" if is_aware else ""
+                first = str(values.ravel()[0]) if values.size else "2020-01-01"
                 raise TypeError(
-                    f"this clock has no origin, and {_first_time(values)} is a date: give it one, "
-                    f'cgp.Clock("{self.unit}", origin="{_first_time(values)[:10]}{zone}")'
+                    f"this clock has no origin, and {first} is a date: give it one, "
+                    f'cgp.Clock("{self.unit}", origin="{first[:10]}{zone}")'
                 )
             origin, of_aware = _from_iso_format(self.origin)
             if is_aware != of_aware and values.size:
@@ -130,17 +128,10 @@ class Clock:
 
 
 def as_times(times: Any, name: str) -> tuple[np.ndarray, bool]:
-    """Dates as an array of datetime64, in UTC if they have a time zone, durations of timedelta64.
-
-    Args:
-        times: As for `Clock`.
-        name: What errors call them.
+    """Dates as datetime64, in UTC if they have a time zone, or durations as timedelta64.
 
     Returns:
         The array, and whether the dates have a time zone.
-
-    Raises:
-        TypeError, ValueError: As for `Clock`.
     """
     if np.ma.is_masked(times):
         raise ValueError(f"{name} must be known everywhere, but has masked elements")
@@ -156,17 +147,14 @@ def as_times(times: Any, name: str) -> tuple[np.ndarray, bool]:
             f"text becomes dates by {name}.astype('datetime64[s]'), or by to_datetime of pandas"
         )
     if kind not in "mM":
-        raise TypeError(
-            f"{name} must be dates or durations, got {values.dtype}: numbers have a unit already, "
-            "and are taken by models as they are"
-        )
+        hint = "numbers have a unit already, and are taken by models as they are"
+        raise TypeError(f"{name} must be dates or durations, got {values.dtype}: {hint}")
     if np.isnat(values).any():
         raise ValueError(f"{name} must be known everywhere, but has missing elements (NaT)")
     if np.datetime_data(values.dtype)[0] in ("Y", "M", "generic"):
         if kind == "m":
-            raise TypeError(
-                f"{name} must be durations of one length, got {values.dtype}: give days, or shorter"
-            )
+            units = "give days, or shorter"
+            raise TypeError(f"{name} must be durations of one length, got {values.dtype}: {units}")
         values = values.astype("datetime64[D]")  # the first of a month, or of a year
     return values, is_aware
 
@@ -184,10 +172,8 @@ def is_time(x: Any) -> bool:
 
 def remedy(name: str) -> str:
     """The remedy for times where numbers are expected, as the end of an error."""
-    return (
-        f'times become numbers by a clock, clock = cgp.Clock("day", origin="2020-01-01") and '
-        f"clock({name})"
-    )
+    clock = 'clock = cgp.Clock("day", origin="2020-01-01")'
+    return f"times become numbers by a clock, {clock} and clock({name})"
 
 
 def _from_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
@@ -228,10 +214,8 @@ def _from_iso_format(origin: str) -> tuple[np.datetime64, bool]:
     """A date in ISO format, in UTC if it has a time zone, and whether it has."""
     match = _DATE.fullmatch(origin)
     if match is None:
-        raise ValueError(
-            f'origin must be a date in ISO format, "2020-01-01" or "2020-01-01T06:00+01:00", got '
-            f"{origin!r}"
-        )
+        formats = '"2020-01-01" or "2020-01-01T06:00+01:00"'
+        raise ValueError(f"origin must be a date in ISO format, {formats}, got {origin!r}")
     date, zone = match.groups()
     try:
         time = np.datetime64(date)
@@ -277,24 +261,17 @@ def _zone_message(origin: str, of_aware: bool, times: Any) -> str:
             f'{code}.tz_localize("Europe/Berlin"), or, where they are of UTC, the clock '
             f'origin="{origin.removesuffix("+00:00")}"'
         )
-    return (
-        f"the times have a time zone, but the origin, {origin}, has none: give it one, "
-        f'origin="{origin if "T" in origin else origin + "T00:00"}+00:00" for UTC'
-    )
-
-
-def _first_time(values: np.ndarray) -> str:
-    return str(values.ravel()[0]) if values.size else "2020-01-01"
+    aware = f'origin="{origin if "T" in origin else origin + "T00:00"}+00:00" for UTC'
+    return f"the times have a time zone, but the origin, {origin}, has none: give it one, {aware}"
 
 
 def _check_told_apart(values: np.ndarray, numbers: np.ndarray, size: int, unit: str) -> None:
     """Refuses numbers that rounding moves by more than a tenth of the median step of the times."""
     steps = np.sort(np.diff(np.unique(values)) / _NANOSECOND / size)
-    if steps.size:
-        typical = steps[(steps.size - 1) // 2]
-        moved = 0.5 * np.spacing(np.max(np.abs(numbers)))
-        if moved > 0.1 * typical:
-            raise ValueError(
-                f"times lose their steps of {typical:.2g} {unit}s in float64, which rounds them by "
-                f"up to {moved:.2g} so far from the origin: take an origin near them"
-            )
+    typical = steps[(steps.size - 1) // 2] if steps.size else np.inf
+    moved = 0.5 * np.spacing(np.max(np.abs(numbers), initial=0.0))
+    if moved > 0.1 * typical:
+        raise ValueError(
+            f"times lose their steps of {typical:.2g} {unit}s in float64, which rounds them by "
+            f"up to {moved:.2g} so far from the origin: take an origin near them"
+        )

@@ -1,5 +1,6 @@
 """Comparison of models on one set of data: scores, weights, predictions of all together."""
 
+import contextlib
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -7,13 +8,12 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from cgp.distributions.checks import generator_of
 from cgp.distributions.marginals import Marginals, marginals, mixture
 from cgp.gp import ExactGP
 from cgp.gp.data import as_inputs_and_targets, check_labels
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.noise import NoiseArguments
-from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
+from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype, generator_of
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
 from cgp.observations import as_observations
 from cgp.training.batches import where_watched
@@ -101,9 +101,9 @@ class Comparison(Mapping[str, Scores]):
         """
         if not self._scores:
             raise ValueError("there is no model in this comparison")
-        names = np.array([*self])
-        possible = names[_eligible(np.array([scores.cv_error_db for scores in self.values()]))]
-        return str(max(possible, key=lambda name: self[name].cv_density))
+        errors = np.array([scores.cv_error_db for scores in self.values()])
+        names = np.array([*self])[_eligible(errors)]
+        return str(max(names, key=lambda name: self[name].cv_density))
 
     def predict(
         self, x: ArrayLike, *, observed: bool = False, **noise: Any
@@ -207,8 +207,7 @@ def compare(
             fewer than two folds, or points than folds. A note says of which model.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> from cgp.kernels import RBF, Matern12
         >>> rng, x = np.random.default_rng(0), np.linspace(0.0, 3.0, 20)
         >>> z = x * np.exp(1j * x) + 0.05 * (rng.normal(size=20) + 1j * rng.normal(size=20))
@@ -225,12 +224,9 @@ def compare(
         raise ValueError(
             "the targets are all zero or missing: errors relative to them have no size"
         )
-    arguments = {"noise_variance": noise_variance, "noise_groups": noise_groups}
-    noise: dict[str, Any] = {
-        name: np.broadcast_to(argument, targets.shape[-1:])
-        for name, argument in arguments.items()
-        if argument is not None
-    }
+    noise: dict[str, Any] = {"noise_variance": noise_variance, "noise_groups": noise_groups}
+    points = targets.shape[-1:]
+    noise = {name: np.broadcast_to(a, points) for name, a in noise.items() if a is not None}
     left_out = _folds(np.asarray(x, float), targets, folds, seed)
     shown = 1 if where_watched(verbose) else 0
     bar = keras.utils.Progbar(len(models), verbose=shown, unit_name="model")
@@ -255,17 +251,10 @@ def compare(
     possible = _eligible(errors)
     weights = np.zeros(len(models))
     weights[possible] = stacking(densities[possible])
-    scores = {
-        name: Scores(
-            **fit_scores[name],
-            cv_density=float(np.mean(density)),
-            cv_error_db=float(error),
-            coverage=coverage(tested, predictions[name]),
-            weight=float(weight),
-        )
-        for name, density, error, weight in zip(models, densities, errors, weights, strict=True)
-    }
-    return Comparison(models, scores)
+    for i, (name, of_fit) in enumerate(fit_scores.items()):
+        of_fit |= {"cv_density": float(np.mean(densities[i])), "cv_error_db": float(errors[i])}
+        of_fit |= {"coverage": coverage(tested, predictions[name]), "weight": float(weights[i])}
+    return Comparison(models, {name: Scores(**of_fit) for name, of_fit in fit_scores.items()})
 
 
 def _eligible(errors_db: np.ndarray) -> np.ndarray:
@@ -312,36 +301,24 @@ def _scores_of_fit(model: MaximumLikelihoodGP, z: np.ndarray) -> dict[str, Any]:
     """The scores of a fit to all data."""
     likelihood = float(np.sum(model.log_marginal_likelihood()))
     learned = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    count = int(np.sum(~np.isnan(z)))
-    density = np.nan
+    bic = learned * float(np.log(int(np.sum(~np.isnan(z))))) - 2.0 * likelihood
+    left_out, density = None, np.nan
     if isinstance(model, ExactGP):
-        try:
+        with contextlib.suppress(ValueError):  # of a point that alone determines a part of a trend
             left_out = Marginals(**model.loo())
-        except ValueError:  # one of the points alone determines some part of a trend
-            pass
-        else:
-            density = float(np.mean(log_predictive_densities(z, left_out)))
-    return {
-        "log_likelihood": likelihood,
-        "parameters": learned,
-        "bic": learned * float(np.log(count)) - 2.0 * likelihood,
-        "loo_density": density,
-    }
+    if left_out is not None:
+        density = float(np.mean(log_predictive_densities(z, left_out)))
+    names = "log_likelihood", "parameters", "bic", "loo_density"
+    return dict(zip(names, (likelihood, learned, bic, density), strict=True))
 
 
 def _cross_validated(
-    model: MaximumLikelihoodGP,
-    x: ArrayLike,
-    z: np.ndarray,
-    left_out: np.ndarray,
-    noise: dict[str, Any],
+    model: MaximumLikelihoodGP, x: ArrayLike, z: np.ndarray, left_out: np.ndarray, noise: dict
 ) -> Marginals:
     """Predictions of the targets that each fold leaves out; NaN elsewhere."""
-    fitted = model.get_weights()
-    points = np.asarray(x)
-    predictions = Marginals(
-        *(np.full(z.shape, np.nan, dtype) for dtype in (complex, float, complex))
-    )
+    fitted, points = model.get_weights(), np.asarray(x)
+    dtypes = complex, float, complex
+    predictions = Marginals(*(np.full(z.shape, np.nan, dtype) for dtype in dtypes))
     try:
         for fold in left_out:
             model.set_weights(fitted)
@@ -362,15 +339,10 @@ def _cross_validated(
 
 
 def stacking(log_densities: np.ndarray) -> np.ndarray:
-    """The weights of the mixture of models of the highest log density at left-out points.
+    """The weights `[K]` of the mixture of models of the highest log density at left-out points.
 
-    By expectation and maximisation, which goes uphill in every step of this concave problem.
-
-    Args:
-        log_densities: `[K, N]`, of N points under K models.
-
-    Returns:
-        `[K]`, non-negative, of sum 1.
+    They are not negative, and of sum 1. `log_densities` is `[K, N]`, of N points under K models. By
+    expectation and maximisation, which goes uphill in every step of this concave problem.
     """
     densities = np.exp(log_densities - log_densities.max(axis=0))
     weights = np.full(len(densities), 1.0 / len(densities))

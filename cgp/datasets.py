@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cgp.distributions.checks import generator_of
-from cgp.linalg.arguments import ArrayLike, as_numbers, check_whole
+from cgp.linalg.arguments import ArrayLike, as_numbers, check_whole, generator_of
 from cgp.linalg.short_repr import short_repr
 
 _INSTALL = 'pip install "cgp[examples]"'
@@ -85,15 +84,13 @@ class ChannelSwitch(NamedTuple):
 def polar_motion(start: float | None = None, end: float | None = None) -> PolarMotion:
     """Reads the motion of the Earth's rotation pole, daily since 1962-01-01.
 
-    The series is EOP 20 C04 of the International Earth Rotation and Reference Systems Service,
-    as in the package `astropy-iers-data`. The pole's coordinates are taken as one complex
-    number, `p = x − i·y`, x towards the meridian of Greenwich and y towards 90° west. So the
-    Chandler wobble, counterclockwise seen from above the north pole, turns with a *positive*
-    frequency, about +0.843 cycles a year.
-
-    Final values are smoothed with later data too: a forecast scored on them is easier than one
-    made on the day. The series is over-smoothed before 1984, and noisy before 1994. It grows with
-    the package, so name an `end` where a figure must repeat.
+    The series is EOP 20 C04 of the International Earth Rotation and Reference Systems Service, as
+    in the package `astropy-iers-data`. The pole's coordinates are one complex number, `p = x −
+    i·y`, x towards the meridian of Greenwich and y towards 90° west. So the Chandler wobble,
+    counterclockwise from above the north pole, turns with a *positive* frequency, about +0.843
+    cycles a year. Final values are smoothed with later data too: a forecast scored on them is
+    easier than one made on the day. The series is over-smoothed before 1984, and noisy before 1994.
+    It grows with the package, so name an `end` where a figure must repeat.
 
     Args:
         start: First modified Julian date, inclusive; the beginning of the series if None.
@@ -119,18 +116,15 @@ def polar_motion(start: float | None = None, end: float | None = None) -> PolarM
         import astropy_iers_data
     except ImportError as error:
         raise ImportError(f"polar_motion needs astropy-iers-data: {_INSTALL}") from error
-    for name, day in (("start", start), ("end", end)):
-        if day is not None and not isinstance(day, int | float | np.number):
-            raise TypeError(
-                f"{name} must be a modified Julian date, as 51544 is of 2000-01-01, got {day!r}"
-            )
+    days: dict[str, object] = {"start": start, "end": end}
+    for name, day in days.items():
+        if not isinstance(day, int | float | np.number | None):
+            example = "as 51544 is of 2000-01-01"
+            raise TypeError(f"{name} must be a modified Julian date, {example}, got {day!r}")
     # The package names this file after the bulletin it replaced; it holds C04.
     mjd, x, y = np.loadtxt(astropy_iers_data.IERS_B_FILE, usecols=(4, 5, 6), unpack=True)
-    kept = np.ones(mjd.shape, dtype=bool)
-    if start is not None:
-        kept &= mjd >= start
-    if end is not None:
-        kept &= mjd < end
+    kept = mjd >= (-np.inf if start is None else start)
+    kept &= mjd < (np.inf if end is None else end)
     if not kept.any():
         raise ValueError(
             f"no sample from start={start} to before end={end}: "
@@ -188,10 +182,7 @@ def s_parameters(
 
 
 def soft_channel(
-    n: int,
-    seed: Seed,
-    rho: float | None = None,
-    constellation: ArrayLike | None = None,
+    n: int, seed: Seed, rho: float | None = None, constellation: ArrayLike | None = None
 ) -> SoftChannel:
     """Simulates symbols sent through the soft nonlinear channel, for equalisation.
 
@@ -212,8 +203,7 @@ def soft_channel(
         seed: An integer seed, or a `numpy.random.Generator`, which is advanced.
         rho: ρ, from 0 to 1: √½ for circular symbols (also if None), 0 for real ones.
         constellation: Complex `[M]`, equally probable values of the symbols, in place of Gaussian
-            ones. Their power sets the strength of the nonlinearity; of Gaussian symbols it is
-            0.49.
+            ones. Their power sets the strength of the nonlinearity; of Gaussian symbols it is 0.49.
 
     Returns:
         `SoftChannel`: inputs and targets of an equaliser.
@@ -266,7 +256,7 @@ def channel_switch(seed: Seed) -> ChannelSwitch:
     the code published by its first author.
 
     Args:
-        seed: An integer seed, or a `numpy.random.Generator`, which is advanced.
+        seed: As for `soft_channel`.
 
     Returns:
         `ChannelSwitch`: the stream, and test points of both channels.
@@ -282,13 +272,8 @@ def channel_switch(seed: Seed) -> ChannelSwitch:
     s = _noise(rng, n + n_test + _TAPS - 1, 1 / 3)
     x = _windows(s, latest_first=True)
     u = x[:, :_TAPS] + 1j * x[:, _TAPS:]
-    first, second = (
-        _saturated(u @ np.array(taps))
-        for taps in (
-            (1.0, -0.3817, -0.1411, 0.5789, 0.1910),
-            (1.0, -0.0870, 0.9852, -0.2826, -0.1711),
-        )
-    )
+    first = _saturated(u @ np.array([1.0, -0.3817, -0.1411, 0.5789, 0.1910]))
+    second = _saturated(u @ np.array([1.0, -0.0870, 0.9852, -0.2826, -0.1711]))
     signal = np.concatenate([first[:switch], second[switch:n]])
     noise_variance = float(0.01 * np.mean(np.abs(signal) ** 2))
     z = signal + _noise(rng, n, noise_variance)
@@ -304,13 +289,11 @@ def _noise(rng: np.random.Generator, n: int, variance: float) -> np.ndarray:
 def _windows(signal: np.ndarray, latest_first: bool = False) -> np.ndarray:
     """All windows of five neighbouring complex samples, as ten real coordinates."""
     windows = np.lib.stride_tricks.sliding_window_view(signal, _TAPS)
-    if latest_first:
-        windows = windows[:, ::-1]
+    windows = windows[:, ::-1] if latest_first else windows
     return np.concatenate([windows.real, windows.imag], axis=1)
 
 
 def _saturated(u: np.ndarray) -> np.ndarray:
-    """`tanh(|u|) u/|u|`."""
-    # tanh(|u|)/|u| tends to 1 at 0.
+    """`tanh(|u|) u/|u|`, whose quotient tends to 1 at 0."""
     modulus = np.maximum(np.abs(u), np.finfo(float).tiny)
     return np.tanh(modulus) / modulus * u

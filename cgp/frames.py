@@ -40,8 +40,7 @@ class _Rows(NamedTuple):
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
-    index: Any = None
-    """The labels of the last of them; None for the numbers 0, 1, …."""
+    index: Any = None  # the labels of the last of them; None for the numbers 0, 1, …
 
 
 def to_frame(
@@ -65,10 +64,9 @@ def to_frame(
         index: Times, inputs, or whatever else the rows belong to, `[T]`, as an `Index` of pandas or
             an array; results do not hold them. None for the numbers from 0 on.
         dims: Of a distribution and a `Step`: what their last axes are. `("time",)` of a Gaussian
-            process, `("time", "component")` of a `KalmanFilter`, and of
-            `StateSpaceGP.forecasts`, whose components are horizons. None is `("time",)`, but not
-            where the last axis has one element beside others, which could be either. Of others it
-            is known.
+            process, `("time", "component")` of a `KalmanFilter`, and of `StateSpaceGP.forecasts`,
+            whose components are horizons. None is `("time",)`, but not where the last axis has one
+            element beside others, which could be either. Of others it is known.
 
     Returns:
         A `DataFrame`, indexed by the times; by batch and time of several series, by chain and draw.
@@ -81,9 +79,7 @@ def to_frame(
             `Step.stack` makes a block; dims that are needed and missing.
 
     Example:
-        >>> import numpy as np
-        >>> import pandas as pd
-        >>> import cgp
+        >>> import numpy as np, pandas as pd, cgp
         >>> days = pd.date_range("2026-01-01", periods=8, freq="D")
         >>> signal = pd.Series(np.exp(0.3j * np.arange(8)), days)
         >>> clock = cgp.Clock("day", origin="2026-01-01")
@@ -107,19 +103,15 @@ def to_frame(
     rows = _rows(result, arrays, index)
     columns = {}
     for name, (values, components) in arrays.items():
-        flat = values.reshape(*rows.shape, -1).reshape(int(np.prod(rows.shape)), -1)
         inner = values.shape[values.ndim - len(components) :]
-        for number, place in enumerate(np.ndindex(inner)):
-            label = "_".join([name, *map(str, place)]) if flat.shape[1] > 1 else name
-            columns[label] = flat[:, number]
-    last = pd.RangeIndex(rows.shape[-1])
+        for place in np.ndindex(inner):
+            label = "_".join([name, *map(str, place)]) if np.prod(inner) > 1 else name
+            columns[label] = values[(..., *place)].ravel()
+    axis = pd.RangeIndex(rows.shape[-1])
     if rows.index is not None:
-        last = pd.Index(rows.index, name=_name_of(rows.index))
-    if len(rows.names) == 1:
-        axis = last
-    else:
-        numbers = [range(size) for size in rows.shape[:-1]]
-        axis = pd.MultiIndex.from_product([*numbers, last], names=rows.names)
+        axis = pd.Index(rows.index, name=_name_of(rows.index))
+    if len(rows.names) > 1:
+        axis = pd.MultiIndex.from_product([*map(range, rows.shape[:-1]), axis], names=rows.names)
     return pd.DataFrame(columns, index=axis)
 
 
@@ -147,8 +139,7 @@ def to_xarray(
         TypeError, ValueError: As for `to_frame`.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> walk = cgp.statespace.LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[2.0]], [0.0], [[2.0]])
         >>> filtered = cgp.statespace.filter(walk, np.zeros((5, 3, 1)))  # five series
         >>> dataset = cgp.to_xarray(filtered, np.array([0.0, 0.1, 0.2]))
@@ -164,9 +155,7 @@ def to_xarray(
     arrays = _arrays(result, _checked(dims))
     rows = _rows(result, arrays, index)
     coordinates = {} if rows.index is None else {rows.names[-1]: np.asarray(rows.index)}
-    variables = {
-        name: ((*rows.names, *components), values) for name, (values, components) in arrays.items()
-    }
+    variables = {name: ((*rows.names, *a.components), a.values) for name, a in arrays.items()}
     return xr.Dataset(variables, coordinates)
 
 
@@ -219,16 +208,11 @@ def _of_smoothed(result: Smoothed, dims: tuple[str, ...] | None) -> dict[str, _A
 @_arrays.register
 def _of_forecast(result: Forecast, dims: tuple[str, ...] | None) -> dict[str, _Array]:
     pseudo = result.observation_pseudo_covariances
-    return {
-        **_of_states("state_", result.state_means, result.state_chols),
-        **_moments(
-            "observation_",
-            ("component",),
-            result.observation_means.numpy(),
-            real_diagonal(result.observation_covariances).numpy(),
-            None if pseudo is None else tf.linalg.diag_part(pseudo).numpy(),
-        ),
-    }
+    pseudo = None if pseudo is None else tf.linalg.diag_part(pseudo).numpy()
+    variances = real_diagonal(result.observation_covariances).numpy()
+    moments = result.observation_means.numpy(), variances, pseudo
+    states = _of_states("state_", result.state_means, result.state_chols)
+    return states | _moments("observation_", ("component",), *moments)
 
 
 @_arrays.register
@@ -260,10 +244,9 @@ def _moments(
     """The arrays of a distribution; of a complex one both parts have deviations."""
     moments = {"mean": mean, "variance": variance}
     if np.iscomplexobj(mean):
-        if pseudo_variance is None:
-            pseudo_variance = np.zeros_like(mean)
-        moments["pseudo_variance"] = pseudo_variance
-        moments["std_real"], moments["std_imag"] = deviations(variance, pseudo_variance.real)
+        pseudo = np.zeros_like(mean) if pseudo_variance is None else pseudo_variance
+        moments["pseudo_variance"] = pseudo
+        moments["std_real"], moments["std_imag"] = deviations(variance, pseudo.real)
     return {prefix + name: _Array(np.asarray(a), components) for name, a in moments.items()}
 
 
@@ -279,15 +262,13 @@ def _checked(dims: Any) -> tuple[str, ...] | None:
 
 
 def _components(dims: tuple[str, ...] | None, shape: tuple[int, ...]) -> tuple[str, ...]:
-    if dims is None:
-        if len(shape) > 1 and shape[-1] == 1:
-            raise ValueError(
-                f"the last axis of arrays of shape {shape} may be one component, as of a "
-                'KalmanFilter, or one time of several series: say which, dims=("time", '
-                '"component") or dims=("time",)'
-            )
-        return ()
-    return dims[1:]
+    if dims is None and len(shape) > 1 and shape[-1] == 1:
+        raise ValueError(
+            f"the last axis of arrays of shape {shape} may be one component, as of a "
+            'KalmanFilter, or one time of several series: say which, dims=("time", '
+            '"component") or dims=("time",)'
+        )
+    return () if dims is None else dims[1:]
 
 
 def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
@@ -299,17 +280,14 @@ def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
             raise ValueError("index must be None for draws, which belong to no times")
         return _Rows(("chain", "draw"), shape)
     if not shape:
-        raise ValueError(
-            "the result has no axis of times: give one of several times, such as Step.stack(steps)"
-        )
-    of_filter = (
-        'of a KalmanFilter, whose components are the last axis, give dims=("time", "component")'
-    )
+        remedy = "give one of several times, such as Step.stack(steps)"
+        raise ValueError(f"the result has no axis of times: {remedy}")
+    dims = 'dims=("time", "component")'
+    of_filter = f"of a KalmanFilter, whose components are the last axis, give {dims}"
     second = next((s for s in shapes if s != shape), None)
     if second is not None:
-        raise ValueError(
-            f"no last axis of times is common to arrays {shape}, {second}: {of_filter}"
-        )
+        pair = f"{shape}, {second}"
+        raise ValueError(f"no last axis of times is common to arrays {pair}: {of_filter}")
     if index is not None and np.shape(index) != shape[-1:]:
         hint = f": {of_filter}" if len(shape) > 1 and np.shape(index) == shape[-2:-1] else ""
         raise ValueError(
@@ -329,13 +307,11 @@ def _check_index(index: Any, moments: dict[str, tuple[Any, int]]) -> None:
         return
     import pandas as pd  # which xarray needs too
 
-    missing = (
-        np.ma.getmaskarray(index) if np.ma.isMaskedArray(index) else pd.isna(np.asarray(index))
-    )
+    is_masked = np.ma.isMaskedArray(index)
+    missing = np.ma.getmaskarray(index) if is_masked else pd.isna(np.asarray(index))
     if np.any(missing):
-        raise ValueError(
-            f"index must be known everywhere, but misses the element at {np.argmax(missing)}"
-        )
+        place = np.argmax(missing)
+        raise ValueError(f"index must be known everywhere, but misses the element at {place}")
     check_same_labels(index=(index, 0), **moments)
 
 

@@ -45,15 +45,14 @@ def normalized_error_db(z: ArrayLike, predicted: ArrayLike) -> float:
     """The squared error relative to the signal power, `10 log10(Σ|z − predicted|² / Σ|z|²)`.
 
     Args:
-        z: Complex targets, any shape; NaN where missing.
-        predicted: Complex, of the same shape.
+        z: As for `mean_squared_modulus`.
+        predicted: As for `mean_squared_modulus`.
 
     Returns:
         The error in decibels; −inf for a perfect prediction.
 
     Raises:
-        TypeError: Targets or predictions are not complex.
-        ValueError: Shapes differ, or targets are all missing or all zero.
+        TypeError, ValueError: As for `mean_squared_modulus`; targets that are all zero.
 
     Example:
         >>> import numpy as np
@@ -105,8 +104,8 @@ def log_predictive_densities(z: ArrayLike, prediction: Prediction) -> np.ndarray
     """The log predictive density of each point, whose mean `negative_log_predictive_density` has.
 
     Args:
-        z: Complex targets, any shape; NaN where missing.
-        prediction: The prediction of `z`, noise included, as for `negative_log_predictive_density`.
+        z: As for `negative_log_predictive_density`.
+        prediction: As for `negative_log_predictive_density`.
 
     Returns:
         Real, `[points]`, in nats; targets that are missing are left out.
@@ -124,10 +123,8 @@ def log_predictive_densities(z: ArrayLike, prediction: Prediction) -> np.ndarray
     """
     along, across, larger, smaller = _principal(z, prediction)
     if not np.all(smaller > 0):
-        raise ValueError(
-            f"{np.sum(smaller == 0)} of {smaller.size} points have no predictive density: their "
-            "variance is zero in some direction"
-        )
+        points = f"{np.sum(smaller == 0)} of {smaller.size} points have no predictive density"
+        raise ValueError(f"{points}: their variance is zero in some direction")
     distance = along**2 / larger + across**2 / smaller
     return -np.log(2 * np.pi) - 0.5 * (np.log(larger) + np.log(smaller) + distance)
 
@@ -138,10 +135,8 @@ def coverage(z: ArrayLike, prediction: Prediction, probability: float = 0.95) ->
     It is close to `probability` where the predicted uncertainty is right.
 
     Args:
-        z: Complex targets, any shape; NaN where missing.
-        prediction: The prediction of `z`, noise included (`observed=True`), shaped like `z`, or
-            with an axis of one component more: what `cgp.distributions.marginals` takes. Of a
-            filter it is the one-step prediction.
+        z: As for `negative_log_predictive_density`.
+        prediction: As for `negative_log_predictive_density`.
         probability: Of the ellipse: see `ComplexNormal.ellipses`.
 
     Returns:
@@ -164,12 +159,8 @@ def coverage(z: ArrayLike, prediction: Prediction, probability: float = 0.95) ->
     along, across, larger, smaller = _principal(z, prediction)
     # Multiplied out instead of divided, as an ellipse may be a line segment or a point.
     distance = along**2 * smaller + across**2 * larger
-    inside = (
-        (distance <= limit * larger * smaller)
-        & (along**2 <= limit * larger)
-        & (across**2 <= limit * smaller)
-    )
-    return float(np.mean(inside))
+    inside = (along**2 <= limit * larger) & (across**2 <= limit * smaller)
+    return float(np.mean(inside & (distance <= limit * larger * smaller)))
 
 
 class _SquaredError(keras.metrics.Metric):
@@ -185,13 +176,7 @@ class _SquaredError(keras.metrics.Metric):
     def update_state(
         self, y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> None:
-        """Adds the sums of a batch.
-
-        Raises:
-            TypeError: Targets or predictions are not complex, weights not real.
-            ValueError: Shapes differ; weights that are negative or not finite, where their values
-                are known.
-        """
+        """Adds the sums of a batch."""
         sums = _squared_sums(y_true, y_pred, sample_weight)
         for so_far, more in zip((self.error, self.power, self.count), sums, strict=True):
             so_far.assign_add(tf.cast(more, self.dtype))
@@ -237,10 +222,7 @@ class NormalizedErrorDB(_SquaredError):
         name: Name of the metric in the training history.
         dtype: Dtype of the sums; "float64" whatever Keras's global floatx.
 
-    Call arguments:
-        y_true: Complex targets; NaN where missing.
-        y_pred: Complex, of the same shape.
-        sample_weight: Real, shaped like `y_true` or its leading axes.
+    Call arguments: As for `MeanSquaredModulus`.
 
     Example:
         >>> import numpy as np
@@ -265,17 +247,15 @@ def _squared_sums(
     """`Σ|z − predicted|²`, `Σ|z|²` and the number of targets that are not missing; float64."""
     check_same_labels(z=(z, 0), predicted=(predicted, 0))
     if sample_weight is not None:
-        check_same_labels(
-            z=(z, np.ndim(z) - np.ndim(sample_weight)), sample_weight=(sample_weight, 0)
-        )
+        unpaired = np.ndim(z) - np.ndim(sample_weight)
+        check_same_labels(z=(z, unpaired), sample_weight=(sample_weight, 0))
     _refuse_mask(z)
     z, predicted = _as_complex(z, "the target"), _as_complex(predicted, "the prediction")
     if tf.executing_eagerly():
         check_no_infinity(np.asarray(z), "the target")
+    shapes = f"{z.shape} and {predicted.shape}"
     if not z.shape.is_compatible_with(predicted.shape):
-        raise ValueError(
-            f"target and prediction must have one shape, got {z.shape} and {predicted.shape}"
-        )
+        raise ValueError(f"target and prediction must have one shape, got {shapes}")
     error = predicted - z
     observed = ~is_missing(z)
     weight = tf.cast(observed, tf.float64)
@@ -294,17 +274,14 @@ def _as_weight(sample_weight: ArrayLike, shape: tf.TensorShape) -> tf.Tensor:
     if weight.dtype.is_complex:
         raise TypeError(f"sample_weight must be real, got {weight.dtype.name}")
     rank = min(weight.shape.rank, shape.rank)
+    leading = shape[:rank]
     try:
-        fits = tf.broadcast_static_shape(weight.shape, shape[:rank]).is_compatible_with(
-            shape[:rank]
-        )
+        fits = leading.is_compatible_with(tf.broadcast_static_shape(weight.shape, leading))
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(
-            f"sample_weight must have the shape of the target, {shape}, or of its leading axes, "
-            f"got {weight.shape}"
-        )
+        expected = f"the shape of the target, {shape}, or of its leading axes"
+        raise ValueError(f"sample_weight must have {expected}, got {weight.shape}")
     weight = tf.cast(weight, tf.float64)
     known_weight = tf.get_static_value(weight)
     if known_weight is not None and not np.all((known_weight >= 0) & np.isfinite(known_weight)):
@@ -315,10 +292,9 @@ def _as_weight(sample_weight: ArrayLike, shape: tf.TensorShape) -> tf.Tensor:
 def _as_complex(values: ArrayLike, name: str) -> tf.Tensor:
     """Converts targets or predicted values to complex128; those of a real dtype are an error."""
     if isinstance(values, Mapping):
-        raise TypeError(
-            f"{name} must be complex, got a {type(values).__name__}: "
-            'of a prediction, give prediction["mean"]'
-        )
+        kind = type(values).__name__
+        remedy = 'of a prediction, give prediction["mean"]'
+        raise TypeError(f"{name} must be complex, got a {kind}: {remedy}")
     numbers = tf.convert_to_tensor(as_numbers(values, name))
     if not numbers.dtype.is_complex:
         raise TypeError(f"{name} must be complex, got {numbers.dtype.name}")
@@ -327,9 +303,8 @@ def _as_complex(values: ArrayLike, name: str) -> tf.Tensor:
 
 def _refuse_mask(z: ArrayLike) -> None:
     if np.ma.is_masked(z):
-        raise ValueError(
-            "the target has masked elements: give NaN where it is missing, np.ma.filled(z, np.nan)"
-        )
+        remedy = "give NaN where it is missing, np.ma.filled(z, np.nan)"
+        raise ValueError(f"the target has masked elements: {remedy}")
 
 
 def _decibels(error: tf.Tensor, power: tf.Tensor) -> tf.Tensor:
@@ -346,11 +321,9 @@ def _require_some(count: float | tf.Tensor) -> None:
 def _principal(
     z: ArrayLike, prediction: Prediction
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Errors along each point's principal axes, and its variances along them.
+    """Errors along each point's major and minor axis, and the variances along these.
 
-    Returns:
-        `(along, across, larger, smaller)`: errors along the major and minor axis, and variances,
-        each real, `[points]`; missing targets are left out.
+    Each is real, `[points]`; missing targets are left out.
     """
     mean, variance, pseudo_variance = marginals(prediction)
     components = max(mean.ndim - getattr(z, "ndim", 0), 0)
@@ -362,10 +335,9 @@ def _principal(
         raise TypeError(f"the target must be complex, got {z.dtype}")
     if mean.shape == (*z.shape, 1):
         z = z[..., None]
+    shapes = f"{z.shape} and {mean.shape}"
     if z.shape != mean.shape:
-        raise ValueError(
-            f"target and prediction must have one shape, got {z.shape} and {mean.shape}"
-        )
+        raise ValueError(f"target and prediction must have one shape, got {shapes}")
     check_no_infinity(z, "the target")
     observed = ~np.isnan(z)
     _require_some(np.sum(observed))

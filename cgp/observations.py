@@ -35,7 +35,7 @@ def as_observations(
     promote: bool = False,
     copy: bool = True,
 ) -> np.ndarray | tf.Tensor:
-    """Observations in the dtype of a model, NaN where missing.
+    """Observations in the dtype of a model, NaN in both parts where missing.
 
     An element is missing where it is NaN in either part, where a masked array hides it, where it is
     missing in a Series or a DataFrame of pandas (NaN, NA or None), and where `missing` is True;
@@ -43,20 +43,11 @@ def as_observations(
     other, as `np.inf * 1j` is, is infinite: it comes from an overflow, not from a gap. An array
     that is missing altogether may be of any dtype, as `np.nan` is. Python's own numbers, in lists
     and tuples too, have no precision; all others have that of their dtype, as NumPy's scalars in a
-    list.
-
-    Args:
-        z: Observations of any shape: numbers, sequences, NumPy arrays (masked ones too), tensors,
-            objects of pandas (columns of Python's numbers too) and of xarray.
-        missing: Bool, broadcast against z: True where missing. None for none but those of z itself.
-        dtype: The dtype of the model, real or complex.
-        name: What errors call z.
-        promote: Whether z may have a lower precision than the model; otherwise that is an error.
-        copy: Whether an array is a new one also where it is z as it came.
+    list. A lower precision than that of the model is an error, unless `promote`.
 
     Returns:
-        An array of `dtype` and of the shape of z, NaN in both parts where missing: a tensor,
-        through which gradients pass, if z or `missing` is one, else a new NumPy array (see `copy`).
+        An array of `dtype` and of the shape of z: a tensor, through which gradients pass, if z or
+        `missing` is one, else a NumPy array, a new one if `copy`.
 
     Raises:
         TypeError: Elements that are no numbers; real z for a complex model, or the reverse; a
@@ -91,7 +82,7 @@ def as_observations(
             absent |= tf.broadcast_to(missing, tf.shape(z))
         if tf.executing_eagerly():
             check_no_infinity(np.where(absent, 0.0, z), name)
-        if not tf.executing_eagerly():  # nothing is refused, nor taken for missing behind this
+        else:  # nothing is refused, nor taken for missing behind this
             z = tf.where(is_infinite(z), tf.constant(endless, dtype), z)
         return tf.where(absent, tf.constant(nothing, dtype), z)
     absent = (np.isnan(z) & ~np.isinf(z)) | hidden
@@ -124,16 +115,10 @@ def warn_of_short_series(series: int, samples: int) -> None:
 
 
 def check_no_infinity(z: np.ndarray, name: str) -> None:
-    """Raises a ValueError for infinite observations; NaN passes.
-
-    Args:
-        z: An array in which what is missing is NaN.
-        name: What the error calls it.
-    """
+    """Raises a ValueError for infinite observations; NaN passes."""
     if np.any(np.isinf(z)):
-        raise ValueError(
-            f"{name} has infinite elements: finite values, or NaN where missing, were expected"
-        )
+        expected = "finite values, or NaN where missing, were expected"
+        raise ValueError(f"{name} has infinite elements: {expected}")
 
 
 def _precisions(dtype: tf.DType, promote: bool) -> set[int]:
@@ -174,10 +159,7 @@ def _array(
 
 
 def _hint_of_elements(z: np.ndarray, code: str, for_complex: bool) -> str:
-    """The hint for an array whose elements are no numbers, as the end of an error.
-
-    `code` is the array as code, as it came; `for_complex` tells whether a complex one is expected.
-    """
+    """The hint for an array, as code, whose elements are no numbers, as the end of an error."""
     number = "complex" if for_complex else "float"
     if z.dtype.kind in "US":
         text = f", text such as {z.ravel()[:1].tolist()}"
@@ -228,9 +210,8 @@ def _as_missing(missing: Any, z: np.ndarray | tf.Tensor, name: str) -> np.ndarra
         try:
             missing = np.asarray(missing)
         except ValueError:
-            raise ValueError(
-                "missing must be a bool array, with rows of one length, got a ragged sequence"
-            ) from None
+            expected = "a bool array, with rows of one length"
+            raise ValueError(f"missing must be {expected}, got a ragged sequence") from None
     if missing.dtype != bool:
         # As where someone has given a time before it.
         hint = ": values come first, and a KalmanFilter takes no times"
@@ -243,9 +224,8 @@ def _as_missing(missing: Any, z: np.ndarray | tf.Tensor, name: str) -> np.ndarra
         fits = None
     if fits is None or not fits.is_compatible_with(shape):
         hint = ": missing[..., None]" if (*missing.shape, 1) == tuple(z.shape) else ""
-        raise ValueError(
-            f"missing must be broadcast against {name} of shape {shape}, got {missing.shape}{hint}"
-        )
+        shapes = f"{name} of shape {shape}, got {missing.shape}"
+        raise ValueError(f"missing must be broadcast against {shapes}{hint}")
     return missing
 
 
@@ -280,10 +260,7 @@ def _as_complex(code: str, shape: Any) -> str:
 def _check_dtype(
     z: np.ndarray | tf.Tensor, dtype: tf.DType, accepted: set[int] | None, name: str, code: str
 ) -> None:
-    """Raises for a real series of a complex model, the reverse, and for another precision.
-
-    `code` is the series as code for an array, as it came.
-    """
+    """Raises for a real series of a complex model, the reverse, and for another precision."""
     came = _numpy_dtype(z)
     is_complex = came.kind == "c"
     if dtype.is_complex and not is_complex:
@@ -305,11 +282,7 @@ def _check_dtype(
 def check_rounding(x: ArrayLike, dtype: tf.DType, name: str, variable: str) -> None:
     """Raises a TypeError for numbers of more precision than a model, as for its observations.
 
-    Args:
-        x: Numbers, real or complex.
-        dtype: The dtype of the model.
-        name: What errors call x.
-        variable: Its name in the remedy.
+    Errors call them `name`, and their remedy `variable`.
     """
     if not is_of_python(x):
         came = _numpy_dtype(as_numbers(x, name))
@@ -338,31 +311,21 @@ _WITHOUT_LABELS = (np.ndarray, float, complex, np.float64, np.complex128, list, 
 class _LabelledAxis(NamedTuple):
     """The labels of one axis of an array."""
 
-    labels: Any
-    """An index of pandas."""
-    name: str
-    """What errors call the array."""
-    expression: str
-    """The labels, as code."""
-    aligned: str
-    """The array with other labels, as code with {} for these."""
+    labels: Any  # an index of pandas
+    name: str  # what errors call the array
+    expression: str  # the labels, as code
+    aligned: str  # the array with other labels, as code with {} for these
     is_index: bool = False
     """Whether the array is itself an index, which may stand beside any other labels."""
 
 
 def check_same_labels(**arrays: tuple[Any, int]) -> None:
-    """Raises where arrays that are paired element by element have different labels.
+    """Raises a ValueError where arrays that are paired element by element have different labels.
 
     Objects of pandas have labels, and those of xarray where a dimension has a coordinate. An index
     of pandas labels itself, beside the same labels in another order. Axes are compared from the
     last one on, as they are broadcast. Axes of different lengths are left to the check of shapes.
-
-    Args:
-        **arrays: Each array, by the name that errors call it, with the number of its last axes
-            that are not paired, such as dimensions of inputs.
-
-    Raises:
-        ValueError: The labels of an axis differ.
+    Each array comes with the number of its last axes that are not paired, such as dimensions.
 
     Example:
         >>> import pandas as pd
@@ -414,13 +377,11 @@ def _are_default_labels(labels: Any) -> bool:
 def _check_labels(first: _LabelledAxis | None, second: _LabelledAxis | None) -> None:
     if first is None or second is None or len(first.labels) != len(second.labels):
         return
-    if (first.is_index and _are_default_labels(second.labels)) or (
-        second.is_index and _are_default_labels(first.labels)
-    ):
-        return
-    if first.labels.equals(second.labels):
-        return
     a, b = first.labels, second.labels
+    is_beside_index = first.is_index and _are_default_labels(b)
+    is_beside_index |= second.is_index and _are_default_labels(a)
+    if is_beside_index or a.equals(b):
+        return
     align = "pair them by their labels first"
     if a.is_unique and b.is_unique and set(a) == set(b):
         align = f"align them, {second.aligned.format(first.expression)}"

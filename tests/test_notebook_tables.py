@@ -7,7 +7,7 @@ import pytest
 
 import cgp
 from cgp.kernels import RBF, Matern12, Matern32, Rotation
-from cgp.training.notebook_table import Row, notebook_table
+from cgp.training.hyperparameters import Row, notebook_table
 
 X, Z = np.arange(6.0), np.exp(1j * np.arange(6.0))
 

@@ -8,11 +8,10 @@ import pytest
 
 import cgp
 from cgp import __main__ as command
-from cgp import self_check
+from cgp.__main__ import CHECKS, Check
 from cgp.gp import ExactGP, StateSpaceGP
 from cgp.kernels import Rotation
 from cgp.linalg import cholesky_update
-from cgp.self_check import CHECKS, Check
 from tests.test_house import ROOT
 
 
@@ -69,7 +68,7 @@ def conjugated(chol, v):
 
 
 def forgetful(path):
-    return ExactGP(self_check._kernel(), noise_variance=0.2)
+    return ExactGP(command._kernel(), noise_variance=0.2)
 
 
 class Reluctant(StateSpaceGP):
@@ -81,7 +80,7 @@ class Reluctant(StateSpaceGP):
         return history
 
 
-class Blind(self_check.KalmanFilter):
+class Blind(command.KalmanFilter):
     """A filter that sees the real part alone."""
 
     def step(self, z):
@@ -100,6 +99,6 @@ class Blind(self_check.KalmanFilter):
     ],
 )
 def test_finds_each_check_what_is_wrong(monkeypatch, number, name, wrong):
-    monkeypatch.setattr(self_check, name, wrong)
+    monkeypatch.setattr(command, name, wrong)
     check = CHECKS[number]
     assert not check.error() < check.limit

@@ -1,7 +1,12 @@
 """Complex normal distributions, their marginals, and credible ellipses."""
 
-from cgp.distributions.complex_normal import ComplexNormal
-from cgp.distributions.ellipses import Ellipses, ellipses, principal_axes, squared_radius
+from cgp.distributions.complex_normal import (
+    ComplexNormal,
+    Ellipses,
+    ellipses,
+    principal_axes,
+    squared_radius,
+)
 from cgp.distributions.marginals import Marginals, Step, marginals
 
 __all__ = [

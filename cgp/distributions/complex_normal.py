@@ -1,35 +1,40 @@
-"""The complex normal distribution, proper and improper.
+"""The complex normal distribution, proper and improper, and the credible ellipses of components.
 
-Its methods are named as in TensorFlow Probability, whose base classes refuse complex values, so it
-does not inherit from them.
+The methods of the distribution are named as in TensorFlow Probability, whose base classes refuse
+complex values, so it does not inherit from them.
 """
 
 import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
-from cgp.distributions.checks import (
-    apply_to_vectors,
-    as_covariance,
-    as_sample_shape,
-    broadcast_batch,
-    check_factor,
-    stateless_seed,
-)
-from cgp.distributions.ellipses import Ellipses, ellipses
 from cgp.distributions.forms import Form, SecondMoments, form_of
 from cgp.linalg.arguments import (
     ArrayLike,
     as_complex_vector,
     as_matrix,
+    as_numbers,
+    as_sample_shape,
     check_batches,
     check_finite,
     has_positive_diagonal,
+    hermitian_gap,
     squared_modulus,
+    stateless_seed,
 )
-from cgp.linalg.cholesky import NotPositiveDefiniteError, assert_positive_definite, log_det
+from cgp.linalg.cholesky import (
+    NotPositiveDefiniteError,
+    as_factor,
+    assert_positive_definite,
+    log_det,
+)
 from cgp.linalg.semidefinite import semidefinite_factor
+from cgp.linalg.short_repr import short_repr
 
 
 class ComplexNormal:
@@ -63,8 +68,7 @@ class ComplexNormal:
         ValueError: Shapes that do not fit or, eagerly, a `chol` that is not such a factor.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> normal = cgp.ComplexNormal.from_covariance(
         ...     loc=np.array([1.0 + 1.0j]), covariance=np.array([[2.0 + 0j]])
         ... )
@@ -83,20 +87,18 @@ class ComplexNormal:
         chol = as_matrix(chol, "chol", square=True, like=loc)
         n = loc.shape[-1]
         if chol.dtype not in (loc.dtype, loc.dtype.real_dtype):
-            raise TypeError(
-                f"chol must be {loc.dtype.name} (proper) or {loc.dtype.real_dtype.name} (improper) "
-                f"for a {loc.dtype.name} loc, got {chol.dtype.name}"
-            )
+            z, real = loc.dtype.name, loc.dtype.real_dtype.name
+            expected = f"{z} (proper) or {real} (improper) for a {z} loc"
+            raise TypeError(f"chol must be {expected}, got {chol.dtype.name}")
         rows = n if chol.dtype.is_complex else None if n is None else 2 * n
         if not chol.shape[-1:].is_compatible_with([rows]):
             kind = "complex" if chol.dtype.is_complex else "real, composite"
-            raise ValueError(
-                f"a {kind} chol must be [..., {rows}, {rows}] for a loc of shape {loc.shape}, "
-                f"got shape {chol.shape}"
-            )
+            expected = f"[..., {rows}, {rows}] for a loc of shape {loc.shape}"
+            raise ValueError(f"a {kind} chol must be {expected}, got shape {chol.shape}")
         if tf.executing_eagerly():
             check_finite(loc, "loc")
-            check_factor(chol)
+            check_finite(chol, "chol")
+            as_factor(chol, singular=True)
         self._loc = broadcast_batch(loc, chol.shape[:-2], tf.shape(chol)[:-2], event_rank=1)
         self._chol = chol
 
@@ -108,12 +110,9 @@ class ComplexNormal:
 
         Args:
             loc: Complex64 or complex128, `[..., n]`.
-            covariance: `[..., n, n]`, Hermitian, like `loc` in dtype.
+            covariance: `[..., n, n]`, Hermitian, like `loc` in dtype. It may be positive
+                semidefinite up to rounding: see `cgp.linalg.semidefinite_factor`.
             pseudo_covariance: `[..., n, n]`, symmetric, like `loc` in dtype. Proper if None.
-
-        Returns:
-            A `ComplexNormal`. The covariance may be positive semidefinite up to rounding: see
-            `cgp.linalg.semidefinite_factor`.
 
         Raises:
             TypeError: Dtypes that differ or are not complex.
@@ -123,8 +122,7 @@ class ComplexNormal:
                 large for it. In a graph this is TensorFlow's `InvalidArgumentError`.
 
         Example:
-            >>> import numpy as np
-            >>> import cgp
+            >>> import numpy as np, cgp
             >>> normal = cgp.ComplexNormal.from_covariance([0j], [[2.0 + 0j]], [[1.0j]])
             >>> bool(np.allclose(normal.pseudo_variance(), [1.0j]))
             True
@@ -137,11 +135,9 @@ class ComplexNormal:
         pair = [as_covariance(covariance, loc, "covariance")]
         if pseudo_covariance is not None:
             pair.append(as_covariance(pseudo_covariance, loc, "pseudo_covariance"))
-            if not pair[0].shape[-2:].is_compatible_with(pair[1].shape[-2:]):
-                raise ValueError(
-                    f"pseudo_covariance must be shaped like covariance, {pair[0].shape}, "
-                    f"got {pair[1].shape}"
-                )
+            k, c = (moment.shape for moment in pair)
+            if not k[-2:].is_compatible_with(c[-2:]):
+                raise ValueError(f"pseudo_covariance must be shaped like covariance, {k}, got {c}")
         return cls(loc, _covariance_factor(SecondMoments(*pair)))
 
     # Methods that a subclass may override.
@@ -218,8 +214,7 @@ class ComplexNormal:
         """The log density.
 
         Args:
-            value: z, of the dtype of the mean, `[..., n]`, with sample axes, if any, before the
-                batch axes.
+            value: z, of the dtype of the mean, `[..., n]`; sample axes come before batch axes.
 
         Returns:
             Real, `[...]`.
@@ -275,10 +270,7 @@ class ComplexNormal:
         shape = [as_sample_shape(sample_shape), tf.shape(loc)[:-1], [2 * tf.shape(loc)[-1]]]
         # With a fixed algorithm a seed gives the same samples eagerly, under XLA and on a GPU.
         normals = tf.random.stateless_normal(
-            tf.concat(shape, axis=0),
-            stateless_seed(seed),
-            dtype=loc.dtype.real_dtype,
-            alg="philox",
+            tf.concat(shape, axis=0), stateless_seed(seed), dtype=loc.dtype.real_dtype, alg="philox"
         )
         draws = apply_to_vectors(tf.linalg.matmul, self.chol, self._form.white(normals))
         return loc + self._form.join(draws)
@@ -310,10 +302,9 @@ class ComplexNormal:
             raise TypeError(f"other must be a ComplexNormal, got {type(other).__name__}")
         if other.dtype != self.dtype:
             raise TypeError(f"other must be {self.dtype.name}, got {other.dtype.name}")
-        if not other.event_shape.is_compatible_with(self.event_shape):
-            raise ValueError(
-                f"other must have event shape {self.event_shape}, got {other.event_shape}"
-            )
+        shape = self.event_shape
+        if not other.event_shape.is_compatible_with(shape):
+            raise ValueError(f"other must have event shape {shape}, got {other.event_shape}")
         check_batches(mean=(self.mean(), 1), other_mean=(other.mean(), 1))
         # −E log p_other: the covariance of self, whitened by the factor of other, adds its trace to
         # the squared distance of the means. Any square root of it will do.
@@ -323,13 +314,12 @@ class ComplexNormal:
         distance = other._squared_distance(chol, self.mean() - other.mean())
         return other._negative_log_density(chol, distance + spread) - self.entropy()
 
-    def ellipses(self, probability: float = 0.95) -> Ellipses:
+    def ellipses(self, probability: float = 0.95) -> "Ellipses":
         """The credible ellipse of each component in the complex plane.
 
-        The 2×2 covariance of its real and imaginary part has the eigenvalues
-        `(variance ± |pseudo_variance|)/2`, the larger one along `½ arg(pseudo_variance)`; the
-        ellipse of probability p has semi-axes `sqrt(−2 ln(1−p) eigenvalue)` (Schreier & Scharf,
-        2010, §1.3).
+        The 2×2 covariance of its two parts has eigenvalues `(variance ± |pseudo_variance|)/2`,
+        the larger one along `½ arg(pseudo_variance)`; the ellipse of probability p has semi-axes
+        `sqrt(−2 ln(1−p) eigenvalue)` (Schreier & Scharf, 2010, §1.3).
 
         Args:
             probability: Between 0 and 1, exclusive.
@@ -345,10 +335,8 @@ class ComplexNormal:
 
     def __repr__(self) -> str:
         kind = "proper" if self.is_proper else "improper"
-        return (
-            f"ComplexNormal({kind}, batch_shape={self.batch_shape}, "
-            f"event_shape={self.event_shape}, dtype={self.dtype.name})"
-        )
+        shapes = f"batch_shape={self.batch_shape}, event_shape={self.event_shape}"
+        return f"ComplexNormal({kind}, {shapes}, dtype={self.dtype.name})"
 
     @functools.cached_property
     def _form(self) -> Form:
@@ -403,3 +391,221 @@ def _covariance_factor(moments: SecondMoments) -> tf.Tensor:
             "no process has this covariance and pseudo-covariance: the covariance of "
             f"[Re z; Im z] that follows from them must be positive semidefinite, but {error}"
         ) from None
+
+
+def as_covariance(a: ArrayLike, loc: tf.Tensor, name: str) -> tf.Tensor:
+    """Converts a covariance `[..., n, n]` to a tensor, and checks it against the mean `[..., n]`.
+
+    It is Hermitian; symmetric if its name is "pseudo_covariance".
+
+    Raises:
+        TypeError: Another dtype than that of `loc`.
+        ValueError: A shape that does not fit; eagerly, NaN, or not Hermitian or symmetric.
+    """
+    a = as_matrix(a, name, square=True, like=loc)
+    n = loc.shape[-1]
+    if a.dtype != loc.dtype:
+        raise TypeError(f"{name} must be {loc.dtype.name} like loc, got {a.dtype.name}")
+    if not a.shape[-1:].is_compatible_with([n]):
+        expected = f"[..., {n}, {n}] for a loc of shape {loc.shape}"
+        raise ValueError(f"{name} must be {expected}, got shape {a.shape}")
+    if tf.executing_eagerly():
+        check_finite(a, name)
+        symmetric = name == "pseudo_covariance"
+        gap = hermitian_gap(a, symmetric)
+        if gap:
+            kind, mirrored = ("symmetric", "transpose") if symmetric else ("Hermitian", "adjoint")
+            raise ValueError(f"{name} must be {kind}: it differs from its {mirrored} by {gap:.3g}")
+    return a
+
+
+def apply_to_vectors(
+    operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], matrix: tf.Tensor, vectors: tf.Tensor
+) -> tf.Tensor:
+    """Applies `operation(matrix, columns)` to vectors with sample axes before the batch axes.
+
+    Vectors along the sample axes become columns, so that each matrix is used once.
+
+    Args:
+        operation: A product or a solve, as `tf.linalg.matmul` and `tf.linalg.triangular_solve`.
+        matrix: `[..., d, d]`.
+        vectors: `[..., d]`, with as many batch axes as `matrix`, or more.
+    """
+    extra = (vectors.shape.rank - 1) - (matrix.shape.rank - 2)
+    if extra <= 0:
+        return operation(matrix, vectors[..., None])[..., 0]
+    shape = tf.shape(vectors)
+    samples, event = shape[:extra], shape[extra:]
+    count = tf.reduce_prod(samples)
+    # This only swaps axes; no conjugation is meant.
+    columns = tf.linalg.matrix_transpose(tf.reshape(vectors, [count, tf.reduce_prod(event)]))
+    result = operation(matrix, tf.reshape(columns, tf.concat([event, [count]], axis=0)))
+    event = tf.shape(result)[:-1]
+    rows = tf.linalg.matrix_transpose(tf.reshape(result, [tf.reduce_prod(event), count]))
+    return tf.reshape(rows, tf.concat([samples, event], axis=0))
+
+
+def broadcast_batch(
+    tensor: tf.Tensor, batch: tf.TensorShape, dynamic_batch: tf.Tensor, event_rank: int
+) -> tf.Tensor:
+    """Broadcasts the batch axes of `tensor` against a batch shape, given static and dynamic."""
+    rank = tensor.shape.rank - event_rank
+    tensor_batch, event = tensor.shape[:rank], tf.shape(tensor)[rank:]
+    try:
+        tf.broadcast_static_shape(tensor_batch, batch)
+    except ValueError:
+        raise ValueError(f"batch shapes {tensor_batch} and {batch} do not broadcast") from None
+    if tensor_batch.is_fully_defined() and tensor_batch == batch:
+        return tensor
+    together = tf.broadcast_dynamic_shape(tf.shape(tensor)[:rank], dynamic_batch)
+    return tf.broadcast_to(tensor, tf.concat([together, event], axis=0))
+
+
+@short_repr
+class Ellipses(NamedTuple):
+    """Credible ellipses in the complex plane, one for each component."""
+
+    center: tf.Tensor
+    """The mean, complex, `[..., n]`."""
+    semi_major: tf.Tensor
+    """The semi-major axis, real, `[..., n]`, in the units of z."""
+    semi_minor: tf.Tensor
+    """The semi-minor axis, real, `[..., n]`, in the units of z."""
+    angle: tf.Tensor
+    """Angle of the major axis from the real axis, real, `[..., n]`, radians, in (−π/2, π/2]."""
+
+
+@short_repr
+class PrincipalAxes(NamedTuple):
+    """The principal axes of the covariances of [Re z; Im z], one for each component."""
+
+    larger: tf.Tensor
+    """Variance along the major axis, real, `[...]`."""
+    smaller: tf.Tensor
+    """Variance along the minor axis, real, `[...]`, not negative."""
+    angle: tf.Tensor
+    """Angle of the major axis from the real axis, radians, in (−π/2, π/2]; 0 if proper."""
+
+
+def principal_axes(variance: ArrayLike, pseudo_variance: ArrayLike) -> PrincipalAxes:
+    """The principal axes of components of given variance and pseudo-variance.
+
+    The eigenvalues of the covariance of [Re z; Im z] are `(variance ± |pseudo_variance|)/2`, the
+    larger one along `½ arg(pseudo_variance)` (Schreier & Scharf, 2010, §1.3).
+
+    Args:
+        variance: `E|z−m|²`, real, `[...]`.
+        pseudo_variance: `E[(z−m)²]`, complex, `[...]`. The result has its precision.
+
+    Returns:
+        `PrincipalAxes(larger, smaller, angle)`, each real, `[...]`.
+
+    Raises:
+        TypeError: A complex variance, or not numbers.
+        ValueError: Two shapes; eagerly, a variance that is negative, or below the modulus of the
+            pseudo-variance, beyond rounding.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.distributions import principal_axes
+        >>> larger, smaller, angle = principal_axes(np.array([3.0]), np.array([1.0j]))
+        >>> larger.numpy(), smaller.numpy(), angle.numpy().round(3)  # π/4
+        (array([2.]), array([1.]), array([0.785]))
+    """
+    variance, pseudo_variance = _as_variances(variance, pseudo_variance)
+    modulus = tf.abs(pseudo_variance)
+    return PrincipalAxes(
+        # Rounding may leave −1e-17, or −0.0, where the ellipse is a point or a line segment.
+        larger=0.5 * tf.maximum(variance + modulus, 0.0),
+        smaller=0.5 * tf.maximum(variance - modulus, 0.0),
+        angle=0.5 * tf.math.angle(pseudo_variance),
+    )
+
+
+def _as_variances(variance: ArrayLike, pseudo_variance: ArrayLike) -> tuple[tf.Tensor, tf.Tensor]:
+    """A variance and a pseudo-variance of one component, checked, as tensors of one precision."""
+    v = tf.convert_to_tensor(as_numbers(variance, "variance"))
+    w = tf.convert_to_tensor(as_numbers(pseudo_variance, "pseudo_variance"))
+    if v.dtype.is_complex:
+        raise TypeError(f"variance must be real, got {v.dtype.name}")
+    shapes = f"{v.shape} and {w.shape}"
+    if not v.shape.is_compatible_with(w.shape):
+        raise ValueError(f"variance and pseudo_variance must have one shape, got {shapes}")
+    if w.dtype.is_integer:
+        w = tf.cast(w, tf.float64)
+    v = tf.cast(v, w.dtype.real_dtype)
+    if tf.executing_eagerly() and tf.size(v):
+        # Wide, because a posterior variance has the rounding of the prior variance.
+        tolerance = (1e-6 if v.dtype == tf.float64 else 1e-3) * tf.reduce_max(tf.abs(v))
+        impossible = tf.math.count_nonzero(tf.abs(w) - v > tolerance)
+        if impossible:
+            raise ValueError(
+                f"{int(impossible)} of {int(tf.size(v))} points have a variance that is negative, "
+                "or less than the modulus of their pseudo-variance"
+            )
+    return v, w
+
+
+def ellipses(
+    center: ArrayLike, variance: ArrayLike, pseudo_variance: ArrayLike, probability: float
+) -> Ellipses:
+    """The credible ellipses of components of given mean, variance and pseudo-variance.
+
+    The semi-axes are the standard deviations along the principal axes times the root of
+    `squared_radius`.
+
+    Args:
+        center: Means, complex, `[...]`.
+        variance: As for `principal_axes`.
+        pseudo_variance: As for `principal_axes`.
+        probability: Of the ellipse, between 0 and 1, exclusive.
+
+    Returns:
+        `Ellipses(center, semi_major, semi_minor, angle)`, each `[...]`.
+
+    Raises:
+        TypeError, ValueError: As for `principal_axes`; a probability out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.distributions import ellipses
+        >>> drawn = ellipses(np.array([0j]), np.array([3.0]), np.array([1.0j]), probability=0.95)
+        >>> (drawn.semi_major / drawn.semi_minor).numpy().round(3)  # of variances 2 and 1
+        array([1.414])
+    """
+    factor = squared_radius(probability)
+    larger, smaller, angle = principal_axes(variance, pseudo_variance)
+    center = tf.convert_to_tensor(as_numbers(center, "center"))
+    if not center.shape.is_compatible_with(larger.shape):
+        shapes = f"{larger.shape}, got {center.shape}"
+        raise ValueError(f"center must have the shape of the variances, {shapes}")
+    return Ellipses(center, tf.sqrt(factor * larger), tf.sqrt(factor * smaller), angle)
+
+
+def squared_radius(probability: float) -> float:
+    """The squared radius of the circle that holds a standard normal of two dimensions.
+
+    This is the quantile `−2 ln(1−p)` of the chi-squared distribution with two degrees of freedom.
+
+    Args:
+        probability: p, between 0 and 1, exclusive.
+
+    Raises:
+        ValueError: A probability out of range.
+
+    Example:
+        >>> from cgp.distributions import squared_radius
+        >>> round(squared_radius(0.95), 3)
+        5.991
+    """
+    check_probability(probability)
+    return -2.0 * math.log1p(-probability)
+
+
+def check_probability(probability: float, name: str = "probability") -> None:
+    """Raises unless a probability is a number between 0 and 1, exclusive."""
+    if not isinstance(probability, int | float | np.number):
+        raise TypeError(f"{name} must be a number between 0 and 1, got {probability!r}")
+    if not 0.0 < probability < 1.0:
+        percent = f": as a fraction, {probability / 100:g}" if 2 <= probability < 100 else ""
+        raise ValueError(f"{name} must lie between 0 and 1, got {probability}{percent}")

@@ -18,8 +18,7 @@ from cgp.linalg.composite import from_composite, join_parts, stack_parts, to_com
 class SecondMoments(NamedTuple):
     """Complex second moments: a pair of covariance and pseudo-covariance, or of variances."""
 
-    k: tf.Tensor
-    """The covariance or variance `E[z z̄]`, in a complex dtype."""
+    k: tf.Tensor  # the covariance or variance `E[z z̄]`, in a complex dtype
     c: tf.Tensor | None = None
     """The pseudo-covariance or pseudo-variance `E[z z]`, like `k`; None if proper (zero)."""
 
@@ -56,12 +55,9 @@ def as_matrices(moments: SecondMoments) -> SecondMoments:
 class ProperForm:
     """The form of proper normals: complex `[..., n, n]`; log p = −quad − log|K| − n log π."""
 
-    scale = 1.0
-    """Factor of the quadratic form and of the log determinant."""
-    log_normalizer = math.log(math.pi)
-    """The normalising term for each complex dimension."""
-    multiplicity = 1
-    """Number of working dimensions for each complex dimension."""
+    scale = 1.0  # factor of the quadratic form and of the log determinant
+    log_normalizer = math.log(math.pi)  # the normalising term for each complex dimension
+    multiplicity = 1  # number of working dimensions for each complex dimension
 
     def covariance(self, moments: SecondMoments) -> tf.Tensor:
         """The working covariance of covariance and pseudo-covariance (K, C)."""
@@ -98,14 +94,10 @@ class ProperForm:
     def invert_blocks(
         self, precision: tf.Tensor, dual: tf.Tensor
     ) -> tuple[tf.Tensor, SecondMoments]:
-        """Leave-one-out: `B⁻¹ a` and `B⁻¹`, where B is the diagonal block of P of each point.
+        """Leave-one-out: `B⁻¹ a` and `B⁻¹`, where B is the diagonal block of each point of P.
 
-        Args:
-            precision: P, working, `[..., n, n]`.
-            dual: `a = P y`, working, `[..., n, S]`.
-
-        Returns:
-            Complex deviation `[..., n, S]`; its variance and pseudo-variance `[..., n]`.
+        P is `precision`, `dual` is `a = P y`, working, `[..., n, S]`. Of complex deviations
+        `[..., n, S]`, and of their variances and pseudo-variances `[..., n]`.
         """
         diagonal = tf.linalg.diag_part(precision)
         return dual / diagonal[..., None], SecondMoments(1.0 / diagonal, None)

@@ -87,12 +87,12 @@ class Step(NamedTuple):
         # Those of the three fields may differ: a state has other components than an observation.
         shapes = [tuple(np.shape(a) for a in _arrays(step)) for step in steps]
         for t, step_shapes in enumerate(shapes):
-            if step_shapes != shapes[0]:
-                at = next(i for i, shape in enumerate(step_shapes) if shape != shapes[0][i])
-                raise ValueError(
-                    f"steps must have one shape: step 0 has arrays of shape {shapes[0][at]}, "
-                    f"step {t} of shape {step_shapes[at]}. Stack those of one filter alone"
-                )
+            for expected, shape in zip(shapes[0], step_shapes, strict=True):
+                if shape != expected:
+                    raise ValueError(
+                        f"steps must have one shape: step 0 has arrays of shape {expected}, "
+                        f"step {t} of shape {shape}. Stack those of one filter alone"
+                    )
         fields = zip(*map(_arrays, steps), strict=True)
         try:
             arrays = [np.stack(series, axis) for series in fields]
@@ -158,8 +158,7 @@ def marginals(prediction: Prediction) -> Marginals:
         ValueError: Keys that are missing, masked elements, or shapes that differ.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> from cgp.distributions import marginals
         >>> normal = cgp.ComplexNormal(np.array([1.0j]), np.array([[2.0 + 0j]]))
         >>> marginals(normal).variance
@@ -178,27 +177,25 @@ def marginals(prediction: Prediction) -> Marginals:
             f"{type(prediction).__name__}"
         )
     if _OF_FILTER["mean"] in prediction:
-        prediction = _from_filter_outputs(prediction)
+        of_filter = {n: prediction[key] for n, key in _OF_FILTER.items() if key in prediction}
+        # A proper model has no pseudo-variance.
+        prediction = {"pseudo_variance": np.zeros_like(of_filter["mean"]), **of_filter}
     missing = [name for name in Marginals._fields if name not in prediction]
     if missing:
-        raise ValueError(
-            f"the prediction has no {', '.join(missing)}; it has {', '.join(prediction)}"
-        )
+        keys = ", ".join(prediction)
+        raise ValueError(f"the prediction has no {', '.join(missing)}; it has {keys}")
     check_same_labels(**{name: (a, 0) for name, a in labelled_moments(prediction).items()})
-    moments = Marginals(
-        *(
-            np.asarray(as_numbers(prediction[name], f"the {name} of a prediction"))
-            for name in Marginals._fields
-        )
-    )
+    named = ((prediction[name], f"the {name} of a prediction") for name in Marginals._fields)
+    moments = Marginals(*(np.asarray(as_numbers(*moment)) for moment in named))
     if not np.iscomplexobj(moments.mean):
         raise TypeError(f"the mean of a prediction must be complex, got {moments.mean.dtype}")
     if np.iscomplexobj(moments.variance):
         raise TypeError(f"a variance must be real, got {moments.variance.dtype}")
-    if not moments.mean.shape == moments.variance.shape == moments.pseudo_variance.shape:
+    shapes = [str(moment.shape) for moment in moments]
+    if len({*shapes}) > 1:
         raise ValueError(
             "mean, variance and pseudo_variance of a prediction must have one shape, got "
-            f"{', '.join(str(moment.shape) for moment in moments)}"
+            f"{', '.join(shapes)}"
         )
     return moments
 
@@ -211,26 +208,14 @@ def labelled_moments(prediction: Prediction) -> dict[str, Any]:
     return {f'prediction["{name}"]': prediction[name] for name in names}
 
 
-def _from_filter_outputs(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The moments of the observations, from what a `KalmanFilter` returns for a series."""
-    moments = {name: outputs[key] for name, key in _OF_FILTER.items() if key in outputs}
-    # A proper model has no pseudo-variance.
-    return {"pseudo_variance": np.zeros_like(moments["mean"]), **moments}
-
-
 def mixture(components: list[tuple[float, Marginals]]) -> Marginals:
     """The moments of a mixture of predictions with weights of sum 1."""
-    shares = np.array([weight for weight, _ in components])
-    means, variances, pseudo_variances = (
-        np.stack(arrays) for arrays in zip(*(moments for _, moments in components), strict=True)
-    )
-    mean = np.tensordot(shares, means, 1)
+    weights, predictions = zip(*components, strict=True)
+    means, variances, pseudo_variances = map(np.stack, zip(*predictions, strict=True))
+    mean = np.tensordot(weights, means, 1)
     apart = means - mean
-    return Marginals(
-        mean,
-        np.tensordot(shares, variances + np.abs(apart) ** 2, 1),
-        np.tensordot(shares, pseudo_variances + apart**2, 1),
-    )
+    variance = np.tensordot(weights, variances + np.abs(apart) ** 2, 1)
+    return Marginals(mean, variance, np.tensordot(weights, pseudo_variances + apart**2, 1))
 
 
 def deviations(variance: np.ndarray, difference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ from cgp.kernels.base import Kernel
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.training import Model, register_post_update
-from cgp.training.notebook_table import Row, notebook_table, parameter_rows
+from cgp.training.hyperparameters import Row, notebook_table, parameter_rows
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (
     Parameter,
@@ -26,7 +26,7 @@ from cgp.training.parameters import (
     names_of,
     values_by_name,
 )
-from cgp.training.registered import from_registered_config
+from cgp.training.saving import from_registered_config
 
 
 class GaussianProcess(Parameterized, Model):

@@ -24,8 +24,7 @@ from cgp.linalg import cholesky, stored_cholesky
 from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.keras_private import in_stateless_scope
-from cgp.training.registered import registered_config
-from cgp.training.serving import Served
+from cgp.training.saving import Served, registered_config
 
 
 @keras.saving.register_keras_serializable(package="cgp")

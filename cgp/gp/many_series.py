@@ -9,8 +9,8 @@ from cgp.gp.data import Data, as_data
 from cgp.gp.starts import start_left_out, undone_on_error
 from cgp.training import Model
 from cgp.training.batches import check_end, require_one_replica
+from cgp.training.objective import Shards
 from cgp.training.optimizers import LBFGS
-from cgp.training.shards import Shards
 
 
 def fit(gp: Any, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.History:

@@ -8,7 +8,7 @@ from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
 from cgp.gp.data import Data, flattened
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.training.serving import Outputs, Served
+from cgp.training.saving import Outputs, Served
 
 
 def served_posterior(process: SignalPlusNoise, data: Data | None, chol: tf.Tensor) -> Served:

@@ -1,6 +1,6 @@
 """The normal data that stand for data of another likelihood, at the present hyperparameters.
 
-Each sample is replaced by its site (see `cgp.likelihoods.sites`): a value of the signal with normal
+Each sample is replaced by its site (see `cgp.likelihoods.base`): a value of the signal with normal
 noise of its own. Sites and posterior are iterated in turns: the posterior given the sites, the
 sites given the posterior at the samples. Where both agree, the approximate log likelihood is
 stationary by the sites, so that its gradient by the hyperparameters is that at constant sites.
@@ -17,8 +17,7 @@ from cgp.gp.data import Data, StoredData, empty_variable
 from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.likelihoods.base import Likelihood
-from cgp.likelihoods.sites import Moments, Site, between
+from cgp.likelihoods.base import Likelihood, Moments, Site, between
 from cgp.linalg.arguments import as_complex
 from cgp.statespace.compiled import graph_of
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.checks import generator_of
 from cgp.gp.data import Data
 from cgp.gp.means import Mean
 from cgp.gp.signal_plus_noise import SignalPlusNoise
@@ -23,7 +22,7 @@ from cgp.kernels import Kernel, Sum, White
 from cgp.kernels.base import Product
 from cgp.kernels.data_scales import DataScales, StartRules, series_means
 from cgp.kernels.rotation import Rotation
-from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
+from cgp.linalg.arguments import ArrayLike, as_complex, generator_of, squared_modulus
 from cgp.training.lbfgs import search
 from cgp.training.objective import Objective
 from cgp.training.parameters import POSITIVE, REAL, Parameter

@@ -19,9 +19,9 @@ from cgp.kernels.levinson import Autoregression, burg
 from cgp.kernels.markov import MarkovForm, Pair, over_points
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
-from cgp.training.array_memory import check_size
 from cgp.training.hyperparameters import one_number
 from cgp.training.parameters import Parameter
+from cgp.training.saving import check_size
 
 # Steps further from a whole multiple of the grid's, in parts of it, are none.
 _TOLERANCE = 0.01

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from cgp.training.hyperparameters import Row, array_text
 from cgp.training.keras_private import flatten_layers
-from cgp.training.notebook_table import Row, array_text
 from cgp.training.parameters import Parameterized
 
 

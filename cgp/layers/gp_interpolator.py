@@ -24,9 +24,9 @@ from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.tensorflow_private import is_compiled_by_xla
 from cgp.training.hyperparameters import HyperparameterLayer, one_number
 from cgp.training.keras_private import as_added_loss
+from cgp.training.model import without_mask
 from cgp.training.parameters import POSITIVE, Parameter, named_parameters, values_by_name
 from cgp.training.sharing import sharing_scope
-from cgp.training.trainer import without_mask
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")

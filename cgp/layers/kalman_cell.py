@@ -41,7 +41,7 @@ from cgp.statespace.online.stream_samples import (
     checked_samples,
 )
 from cgp.statespace.series import Series, known_inputs
-from cgp.training.array_memory import check_size
+from cgp.training.saving import check_size
 
 
 class KalmanCell(Cell):

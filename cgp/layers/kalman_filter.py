@@ -33,11 +33,9 @@ from cgp.statespace.online.stream_samples import StateArrays, checked_state
 from cgp.statespace.series import check_labels
 from cgp.training import Model, keras_private
 from cgp.training.batches import require_one_replica
-from cgp.training.hyperparameters import one_number
-from cgp.training.notebook_table import notebook_table
+from cgp.training.hyperparameters import notebook_table, one_number
 from cgp.training.parameters import Parameterized
-from cgp.training.saving import numbered
-from cgp.training.serving import Served
+from cgp.training.saving import Served, numbered
 
 
 @keras.saving.register_keras_serializable(package="cgp")

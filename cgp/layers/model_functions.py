@@ -9,7 +9,7 @@ import tensorflow as tf
 from cgp.likelihoods import Likelihood
 from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
-from cgp.training.registered import from_registered_config, registered_config
+from cgp.training.saving import from_registered_config, registered_config
 
 
 def layers_of(model: AnyModel) -> list[keras.layers.Layer]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from cgp.likelihoods.sites import trace
+from cgp.likelihoods.base import trace
 from cgp.likelihoods.variational import Variational
 
 
@@ -33,8 +33,7 @@ class StudentT(Variational):
         ValueError: Degrees of freedom that are not positive and finite.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> t = np.linspace(0.0, 4.0, 9)
         >>> z = np.exp(1j * np.pi * t)
         >>> z[4] += 10.0
@@ -71,8 +70,5 @@ class StudentT(Variational):
         # log Γ(ν/2 + d/2) − log Γ(ν/2) − (d/2) log(ν/2) of many degrees of freedom is a difference
         # of large numbers, by SciPy's ratio it is not.
         constant = math.log(poch(half, 0.5 * d)) - 0.5 * d * math.log(half)
-        return (
-            constant
-            - 0.5 * d * tf.math.log(2.0 * math.pi * of_each)
-            - (half + 0.5 * d) * tf.math.log1p(0.5 * square / (of_each * half))
-        )
+        constant -= 0.5 * d * tf.math.log(2.0 * math.pi * of_each)
+        return constant - (half + 0.5 * d) * tf.math.log1p(0.5 * square / (of_each * half))

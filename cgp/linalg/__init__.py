@@ -10,8 +10,7 @@ from cgp.linalg.cholesky import (
 )
 from cgp.linalg.composite import from_composite, join_parts, stack_parts, to_composite
 from cgp.linalg.gradients import with_gradient
-from cgp.linalg.semidefinite import semidefinite_factor
-from cgp.linalg.triangular import triangularize
+from cgp.linalg.semidefinite import semidefinite_factor, triangularize
 from cgp.linalg.updates import (
     ScalarUpdate,
     cholesky_append,

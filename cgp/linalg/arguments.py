@@ -66,13 +66,7 @@ def refuse_containers(x: object, name: str) -> None:
 def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
     """Converts numbers to a NumPy array, and tensors or sequences of tensors to a tensor.
 
-    Args:
-        x: Numbers of any shape and dtype.
-        name: Name of the argument in error messages.
-
-    Raises:
-        TypeError: `x` is not numeric, or is longdouble, for which TensorFlow has no dtype.
-        ValueError: Rows have different lengths, or elements are masked.
+    TensorFlow has no dtype for longdouble, which is a TypeError; masked elements are a ValueError.
     """
     if _is_tensor(x):
         return tf.convert_to_tensor(x)
@@ -87,9 +81,8 @@ def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
     if isinstance(x, np.ndarray):
         if x.dtype.char in "gG":
             kind, double = ("c", "complex128") if x.dtype.kind == "c" else ("", "float64")
-            raise TypeError(
-                f"{name} is {kind}longdouble, which TensorFlow does not have: round it to {double}"
-            )
+            why = "which TensorFlow does not have"
+            raise TypeError(f"{name} is {kind}longdouble, {why}: round it to {double}")
         if x.dtype.kind not in "iufc":
             received, elements = f"an array of dtype {x.dtype.name}", x.ravel().tolist()
             if x.dtype.kind in "US":
@@ -121,10 +114,6 @@ def as_matrix(
     """Converts a matrix to a tensor of float32, float64, complex64 or complex128.
 
     Python numbers take the precision of `like`, or double precision if that is None.
-
-    Raises:
-        TypeError: Another dtype.
-        ValueError: The rank is below 2; or `square` is set and the matrix is not.
     """
     a = _as_tensor(a, name, _DTYPES, like)
     rank, axes = a.shape.rank, "[..., n, n]" if square else "[..., n, k]"
@@ -139,16 +128,12 @@ def as_complex_vector(x: ArrayLike, name: str, like: tf.Tensor | None = None) ->
     """Converts a complex vector to a tensor `[..., n]`.
 
     Python numbers take the precision of `like`, or double precision if that is None.
-
-    Raises:
-        TypeError: A dtype other than complex64 and complex128.
-        ValueError: A scalar.
     """
     return _vector(_as_tensor(x, name, _COMPLEX, like), name)
 
 
 def as_real_vector(x: ArrayLike, name: str) -> tf.Tensor:
-    """Converts a real vector to a tensor `[..., n]`; errors as those of `as_complex_vector`."""
+    """Converts a real vector to a tensor `[..., n]`."""
     return _vector(_as_tensor(x, name, _REAL), name)
 
 
@@ -159,32 +144,20 @@ def _vector(x: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def as_vector_for(x: ArrayLike, name: str, chol: tf.Tensor) -> tf.Tensor:
-    """Converts a vector to a tensor `[..., n]`, and checks its size and dtype against a factor.
-
-    Raises:
-        TypeError: Its dtype is not that of `chol`.
-        ValueError: It has not as many elements as `chol` has rows.
-    """
+    """Converts a vector to a tensor `[..., n]`, of the size and dtype of a factor `[..., n, n]`."""
     x = _as_tensor(x, name, _DTYPES, like=chol)
     if x.dtype != chol.dtype:
-        raise TypeError(
-            f"{name} must have the dtype of chol, {chol.dtype.name}, got {x.dtype.name}"
-        )
+        expected = chol.dtype.name
+        raise TypeError(f"{name} must have the dtype of chol, {expected}, got {x.dtype.name}")
     rank = x.shape.rank
     if rank == 0 or (rank and not x.shape[-1:].is_compatible_with(chol.shape[-1:])):
-        raise ValueError(
-            f"{name} must be [..., {chol.shape[-1]}] for chol of shape {chol.shape}, "
-            f"got shape {x.shape}"
-        )
+        expected = f"[..., {chol.shape[-1]}] for chol of shape {chol.shape}"
+        raise ValueError(f"{name} must be {expected}, got shape {x.shape}")
     return x
 
 
 def as_real(x: ArrayLike, name: str, like: tf.Tensor, like_name: str = "chol") -> tf.Tensor:
-    """Converts real numbers to a tensor in the precision of another argument.
-
-    Raises:
-        TypeError: The numbers are complex, or a tensor of another precision.
-    """
+    """Converts real numbers to a tensor in the precision of another argument."""
     dtype = like.dtype.real_dtype
     x = as_numbers(x, name)
     if isinstance(x, np.ndarray):
@@ -192,9 +165,8 @@ def as_real(x: ArrayLike, name: str, like: tf.Tensor, like_name: str = "chol") -
             raise TypeError(f"{name} must be real, got {x.dtype.name}")
         return tf.convert_to_tensor(x.astype(dtype.as_numpy_dtype))
     if x.dtype != dtype:
-        raise TypeError(
-            f"{name} must be {dtype.name}, as {like_name} is {like.dtype.name}, got {x.dtype.name}"
-        )
+        expected = f"{dtype.name}, as {like_name} is {like.dtype.name}"
+        raise TypeError(f"{name} must be {expected}, got {x.dtype.name}")
     return x
 
 
@@ -208,22 +180,12 @@ def as_index(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Converts an index to int32, and checks that it lies in the range from `start` to `stop`.
 
-    Args:
-        x: Integers of any shape.
-        name: Name of the argument in error messages.
-        meaning: Continues the name in error messages: what the index counts.
-        stop: The first index beyond the range.
-        start: The first index of the range.
-        too_large: Continues the message where the index is too large.
+    In error messages `meaning`, what the index counts, continues its name, and `too_large` that.
 
     Returns:
         `(index, inside)`: int32, and a bool of the same shape that says whether it is in range. In
         a graph an index whose value is not known at tracing gets an assertion; XLA drops
         assertions, and the caller needs `inside`.
-
-    Raises:
-        TypeError: Not integers.
-        ValueError: A known index is out of range.
     """
     x = as_numbers(x, name)
     if not tf.as_dtype(x.dtype).is_integer:
@@ -234,17 +196,14 @@ def as_index(
     if index is not None and last is not None:
         if np.any(index < start) or np.any(index >= last):
             meaning += too_large if np.any(index >= last) else ""
-            raise ValueError(
-                f"{name} {meaning}: expected {start} to {np.min(last) - 1}, got {index}"
-            )
+            expected = f"{start} to {np.min(last) - 1}"
+            raise ValueError(f"{name} {meaning}: expected {expected}, got {index}")
     else:
         below = [f"{name} {meaning}; got", x, "below", start]
         beyond = [f"{name} {meaning}{too_large}; got", x, "of", stop]
-        checks = [
-            tf.debugging.Assert(tf.reduce_all(x >= start), below),
-            tf.debugging.Assert(tf.reduce_all(x < stop), beyond),
-        ]
-        with tf.control_dependencies(checks):
+        is_at_least = tf.debugging.Assert(tf.reduce_all(x >= start), below)
+        is_below = tf.debugging.Assert(tf.reduce_all(x < stop), beyond)
+        with tf.control_dependencies([is_at_least, is_below]):
             x = tf.identity(x)  # before an operation that reads the index
     return tf.cast(x, tf.int32), (x >= start) & (x < stop)
 
@@ -252,25 +211,17 @@ def as_index(
 def known_sign(x: tf.Tensor) -> str | None:
     """The sign that all elements of `x` have, `"+"` (also of zero) or `"-"`; None if not known."""
     constant = tf.get_static_value(x)
-    if constant is not None and np.all(constant >= 0):
-        return "+"
-    if constant is not None and np.all(constant < 0):
-        return "-"
-    return None
+    if constant is None:
+        return None
+    return "+" if np.all(constant >= 0) else "-" if np.all(constant < 0) else None
 
 
 def check_batches(**tensors: tuple[tf.Tensor, int]) -> tf.TensorShape:
-    """The static batch shape of tensors broadcast together.
+    """The static batch shape of tensors broadcast together, or a ValueError.
 
-    Args:
-        **tensors: Each tensor with the number of its trailing axes that are not batch axes.
-
-    Raises:
-        ValueError: The batch axes do not broadcast.
+    Each tensor comes with the number of its trailing axes that are not batch axes.
     """
-    shapes = [
-        x.shape[:-event_rank] if event_rank else x.shape for x, event_rank in tensors.values()
-    ]
+    shapes = [x.shape[:-rank] if rank else x.shape for x, rank in tensors.values()]
     try:
         return reduce(tf.broadcast_static_shape, shapes)
     except ValueError:
@@ -285,7 +236,7 @@ def broadcast(**tensors: tuple[tf.Tensor, int]) -> list[tf.Tensor]:
         return [x for x, _ in tensors.values()]
     batch = check_batches(**tensors)
     if not batch.is_fully_defined():
-        dynamic = [tf.shape(x)[: x.shape.rank - event_rank] for x, event_rank in tensors.values()]
+        dynamic = (tf.shape(x)[: x.shape.rank - event_rank] for x, event_rank in tensors.values())
         batch = reduce(tf.broadcast_dynamic_shape, dynamic)
     return [
         tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[x.shape.rank - event_rank :]], axis=0))
@@ -333,16 +284,14 @@ def has_positive_diagonal(chol: tf.Tensor) -> tf.Tensor:
 
 def is_nan(x: tf.Tensor) -> tf.Tensor:
     """Whether elements of `x` are NaN in the real or the imaginary part, bool, shaped like `x`."""
-    if not x.dtype.is_complex:
-        return tf.math.is_nan(x)
-    return tf.math.is_nan(tf.math.real(x)) | tf.math.is_nan(tf.math.imag(x))
+    parts = [tf.math.real(x), tf.math.imag(x)] if x.dtype.is_complex else [x]
+    return reduce(tf.logical_or, map(tf.math.is_nan, parts))
 
 
 def is_infinite(x: tf.Tensor) -> tf.Tensor:
     """Whether elements of `x` are infinite in the real or the imaginary part, bool, as `x`."""
-    if not x.dtype.is_complex:
-        return tf.math.is_inf(x)
-    return tf.math.is_inf(tf.math.real(x)) | tf.math.is_inf(tf.math.imag(x))
+    parts = [tf.math.real(x), tf.math.imag(x)] if x.dtype.is_complex else [x]
+    return reduce(tf.logical_or, map(tf.math.is_inf, parts))
 
 
 def is_missing(z: tf.Tensor) -> tf.Tensor:
@@ -367,18 +316,14 @@ def check_finite(x: tf.Tensor, name: str) -> None:
 
 
 def hermitian_gap(a: tf.Tensor, symmetric: bool = False) -> float:
-    """The largest difference of a matrix from its adjoint, eagerly; 0 if it is only rounding.
+    """The largest difference of `[..., n, n]` from its adjoint, or if `symmetric` its transpose.
 
-    Args:
-        a: `[..., n, n]`.
-        symmetric: Whether to compare with the transpose instead.
+    Eagerly; 0 if it is only rounding.
     """
     values = np.asarray(a)
     if values.size == 0:
         return 0.0
-    turned = np.swapaxes(values, -1, -2)
-    if not symmetric:
-        turned = np.conj(turned)
+    turned = np.swapaxes(values if symmetric else np.conj(values), -1, -2)
     # Relative to each matrix: a large one of the batch must not excuse the others.
     with np.errstate(invalid="ignore", over="ignore"):  # whether elements are finite is not asked
         gap, largest = (np.max(np.abs(x), axis=(-2, -1)) for x in (values - turned, values))
@@ -389,6 +334,45 @@ def hermitian_gap(a: tf.Tensor, symmetric: bool = False) -> float:
 def is_complex(leaf: Any) -> bool:
     """Tells whether a number, or a tensor as it is declared, is complex."""
     return isinstance(leaf, complex) or "complex" in str(getattr(leaf, "dtype", ""))
+
+
+def as_sample_shape(sample_shape: ArrayLike) -> tf.Tensor:
+    """Converts a sample shape, whole numbers that are not negative, to a vector of int32."""
+    shape = tf.convert_to_tensor(sample_shape, dtype_hint=tf.int32)
+    sizes = tf.get_static_value(shape)
+    if not shape.dtype.is_integer or (sizes is not None and np.any(sizes < 0)):
+        raise ValueError(
+            f"sample_shape must be whole numbers that are not negative, got {sample_shape!r}"
+        )
+    return tf.reshape(tf.cast(shape, tf.int32), [-1])
+
+
+def generator_of(seed: Any) -> np.random.Generator:
+    """NumPy's random generator of a seed; a generator is returned as it is."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise TypeError(f"seed must be one integer, 0 or more, got {seed!r}") from None
+
+
+def stateless_seed(seed: ArrayLike | None) -> tf.Tensor:
+    """The two integers of a stateless seed; of an integer they are 0 and this one.
+
+    None draws both from TensorFlow's global generator.
+    """
+    if seed is None:
+        return tf.random.uniform([2], maxval=np.iinfo(np.int32).max, dtype=tf.int32)
+    if isinstance(seed, np.random.Generator | np.random.RandomState | tf.random.Generator):
+        raise TypeError(
+            f"seed must be one integer or two, got a {type(seed).__name__}: draw a number from it, "
+            "as int(seed.integers(2**31)) of NumPy"
+        )
+    integers = tf.convert_to_tensor(seed)
+    if not integers.dtype.is_integer or integers.shape not in ([], [2]):
+        raise ValueError(
+            f"seed must be one integer or two, got {integers.dtype.name} {integers.shape}"
+        )
+    return integers if integers.shape.rank else tf.stack([tf.zeros_like(integers), integers])
 
 
 # --- whether a matrix is lower triangular, eagerly ------------------------------------------------

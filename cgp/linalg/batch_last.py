@@ -25,10 +25,8 @@ _ROUNDING = 4.0
 def to_last(a: tf.Tensor, event_rank: int, batch: tf.Tensor) -> tf.Tensor:
     """Moves batch axes to the end: `[..., own axes]` -> `[own axes, B]`.
 
-    Args:
-        a: Tensor whose batch axes broadcast against `batch`.
-        event_rank: Number of trailing axes that are not batch axes.
-        batch: The batch shape, int32, of B elements.
+    They broadcast against the shape `batch`, int32, of B elements; `event_rank` axes are not batch
+    axes.
     """
     if tf.executing_eagerly():  # with static shapes, in fewer operations
         shape = a.shape[-event_rank:].as_list()
@@ -43,19 +41,13 @@ def to_last(a: tf.Tensor, event_rank: int, batch: tf.Tensor) -> tf.Tensor:
 
 
 def to_first(a: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
-    """Moves batch axes to the front: `[own axes, B]` -> `[..., own axes]`; inverts `to_last`.
-
-    A batch axis B of 1 is broadcast to `batch`.
-    """
+    """Moves batch axes to the front, `[own axes, B]` -> `[..., own axes]`; B of 1 is broadcast."""
     if tf.executing_eagerly():
         shape, several = a.shape.as_list()[:-1], batch.numpy().tolist()
-        if not shape:
-            a = a if a.shape[0] == math.prod(several) else tf.broadcast_to(a, several)
-            return tf.reshape(a, several)
-        a = tf.reshape(a, [math.prod(shape), -1])
-        a = tf.linalg.matrix_transpose(a)  # as in `to_last`
+        a = tf.reshape(a, [math.prod(shape), -1]) if shape else a
+        a = tf.linalg.matrix_transpose(a) if shape else a  # as in `to_last`
         if a.shape[0] != math.prod(several):
-            a = tf.broadcast_to(a, [math.prod(several), a.shape[1]])
+            a = tf.broadcast_to(a, [math.prod(several), *a.shape[1:]])
         return tf.reshape(a, [*several, *shape])
     a = tf.experimental.numpy.moveaxis(a, -1, 0)
     a = tf.broadcast_to(a, tf.concat([[tf.reduce_prod(batch)], tf.shape(a)[1:]], axis=0))
@@ -107,11 +99,9 @@ def inverse_or_zero(s: tf.Tensor) -> tf.Tensor:
 
 
 def divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
-    """The solution J of `J L = X`; a column of J is zero where the pivot of L is zero.
+    """The solution J `[m, n, ...]` of `J L = X`, L lower triangular `[n, n, ...]`.
 
-    Args:
-        x: `[m, n, ...]`.
-        chol: L, lower triangular, `[n, n, ...]`.
+    A column of J is zero where the pivot of L is zero.
     """
     n = chol.shape[0]
     columns = tf.unstack(x, axis=1)
@@ -124,12 +114,7 @@ def divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
 
 
 def solve(chol: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """The solution `L⁻¹ b` by forward substitution, of a regular L.
-
-    Args:
-        chol: L, lower triangular, its diagonal real and positive, `[n, n, ...]`.
-        b: `[n, m, ...]`.
-    """
+    """The solution `L⁻¹ b` `[n, m, ...]` by forward substitution, L regular `[n, n, ...]`."""
     rows: list[tf.Tensor] = []
     for j, (row, remainder) in enumerate(zip(tf.unstack(chol), tf.unstack(b), strict=True)):
         elements = tf.unstack(row, chol.shape[0])
@@ -140,17 +125,11 @@ def solve(chol: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 def cholesky(a: tf.Tensor) -> tf.Tensor:
-    """The Cholesky factor of a positive semidefinite matrix, which may be singular.
+    """The Cholesky factor of a positive semidefinite matrix `[n, n, ...]`, which may be singular.
 
     A pivot within rounding of zero is set to zero, with its column. A pivot may be negative by as
     much as the square root of the machine epsilon times the largest diagonal element, for it may
     carry the rounding of larger elements; below that, the column is NaN.
-
-    Args:
-        a: Hermitian, `[n, n, ...]`.
-
-    Returns:
-        L, lower triangular, with `L Lᴴ = a`: `[n, n, ...]`, its diagonal real and not negative.
     """
     n = a.shape[0]
     eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
@@ -173,11 +152,8 @@ def cholesky(a: tf.Tensor) -> tf.Tensor:
 def with_factor_gradient(chol: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
     """Returns `chol`, and adds the gradient of the Cholesky factor of `a` to its own.
 
-    Where `a` is singular it is the gradient by changes within its range.
-
-    Args:
-        chol: The factor of a matrix of which `a` is a part of a sum, or the whole, `[n, n, ...]`.
-        a: Hermitian, `[n, n, ...]`.
+    `chol` is the factor of a sum of which `a`, Hermitian `[n, n, ...]`, is a term, or of `a`. Where
+    `a` is singular the gradient is that by changes within its range.
     """
 
     def pullback(a: tf.Tensor, chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
@@ -194,18 +170,13 @@ def with_factor_gradient(chol: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
 
 
 def triangularize(a: tf.Tensor) -> tf.Tensor:
-    """The lower triangular L with `L Lᴴ = a aᴴ`, its diagonal real and not negative.
+    """The lower triangular L `[n, n, ...]` with `L Lᴴ = a aᴴ`, of `a` `[n, m, ...]`.
 
-    By modified Gram-Schmidt on the rows, the time update of square-root filters (Thornton, 1976).
-    The triangular factor is as accurate as that of Householder's method: it is the factor that
-    Householder's method finds for `a` under a block of zeros (Björck, BIT 7, 1967). A row that
-    depends linearly on those above it gets a zero on the diagonal.
-
-    Args:
-        a: `[n, m, ...]`, m ≥ 1.
-
-    Returns:
-        `[n, n, ...]`.
+    Its diagonal is real and not negative. By modified Gram-Schmidt on the rows, the time update of
+    square-root filters (Thornton, 1976). The triangular factor is as accurate as that of
+    Householder's method: it is the factor that Householder's method finds for `a` under a block of
+    zeros (Björck, BIT 7, 1967). A row that depends linearly on those above it gets a zero on the
+    diagonal.
     """
     n = a.shape[0]
     eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
@@ -232,13 +203,9 @@ def condition(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The measurement update of a factor by a scalar `h x + n`, by Carlson's formula.
 
-    See `cgp.linalg.cholesky_condition`. Where the noise variance is zero and the variance of `h x`
-    is only rounding, the factor stays as it is, and P hᴴ and S are zero.
-
-    Args:
-        chol: The factor of the covariance P, `[n, n, ...]`.
-        h: `[n, ...]`.
-        noise_variance: Real, `[...]`.
+    Of `chol`, the factor of P `[n, n, ...]`, h `[n, ...]`, and the real variance of n, `[...]`.
+    Where that is zero, and the variance of `h x` only rounding, the factor stays as it is, and P hᴴ
+    and S are zero. See `cgp.linalg.cholesky_condition`.
 
     Returns:
         The new factor; `P hᴴ`, `[n, ...]`; and `S = h P hᴴ + noise_variance`, real, `[...]`.

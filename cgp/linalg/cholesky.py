@@ -18,6 +18,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.linalg.arguments import (
     ArrayLike,
+    as_complex,
     as_matrix,
     check_batches,
     check_finite,
@@ -40,9 +41,7 @@ class NotPositiveDefiniteError(ValueError):
     __module__ = "cgp"  # its public name is cgp.NotPositiveDefiniteError
 
 
-_is_nan_wanted: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "_is_nan_wanted", default=False
-)
+_is_nan_wanted = contextvars.ContextVar[bool]("_is_nan_wanted", default=False)
 
 
 @contextlib.contextmanager
@@ -59,16 +58,10 @@ def nan_where_indefinite() -> Iterator[None]:
 
 
 def assert_positive_definite(ok: tf.Tensor, matrix: tf.Tensor, message: str) -> tf.Tensor:
-    """Returns `matrix`, and fails if a matrix is not `ok`.
+    """Returns matrices `[..., n, k]`, and fails unless all are `ok`, bool `[...]`.
 
-    Args:
-        ok: Bool tensor, `[...]`: one for each matrix.
-        matrix: Tensor `[..., n, k]`.
-        message: Text of the error.
-
-    Returns:
-        `matrix`. Under XLA, which drops assertions, and within `nan_where_indefinite`, those that
-        are not `ok` are NaN in every element.
+    Under XLA, which drops assertions, and within `nan_where_indefinite`, those that are not `ok`
+    are NaN in every element.
 
     Raises:
         NotPositiveDefiniteError: Eagerly, where not all are `ok`. In a graph this is TensorFlow's
@@ -90,22 +83,11 @@ def _poisoned(ok: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     """Matrices, with NaN in every element of those that are not `ok`."""
     # Adding zero or NaN takes a tenth of the time of tf.where over n² elements.
     zero = tf.zeros_like(ok, matrix.dtype.real_dtype)
-    poison = real_as(tf.where(ok, zero, zero + np.nan), matrix.dtype)
-    return matrix + poison[..., None, None]
+    return matrix + real_as(tf.where(ok, zero, zero + np.nan), matrix.dtype)[..., None, None]
 
 
 def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf.Tensor:
-    """Converts a Cholesky factor to a tensor `[..., n, n]`; eagerly, it is checked to be one.
-
-    Args:
-        chol: Lower triangular.
-        name: Name of the argument in error messages.
-        singular: Whether zeros on the diagonal are allowed.
-
-    Raises:
-        TypeError: A dtype other than float32, float64, complex64 and complex128.
-        ValueError: Not square; and what `check_factor` raises.
-    """
+    """Converts a lower triangular factor to a tensor `[..., n, n]`; eagerly it is checked."""
     chol = as_matrix(chol, name, square=True)
     if tf.executing_eagerly():
         check_factor(chol, name, singular)
@@ -113,12 +95,9 @@ def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf
 
 
 def check_factor(chol: np.ndarray | tf.Tensor, name: str = "chol", singular: bool = False) -> None:
-    """Raises unless matrices are Cholesky factors; only diagonals and upper parts are checked.
+    """Raises unless matrices `[..., n, n]` are Cholesky factors.
 
-    Args:
-        chol: `[..., n, n]`.
-        name: What errors call it.
-        singular: Whether zeros on the diagonal are allowed.
+    Only diagonals and upper parts are checked; zeros on the diagonal pass if `singular`.
 
     Raises:
         ValueError: Elements above the diagonal that are not zero, as those of an upper factor; NaN
@@ -183,8 +162,7 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
             `InvalidArgumentError`; under XLA, which drops assertions, the result is NaN.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> chol = cgp.linalg.cholesky(np.array([[4.0, 2.0j], [-2.0j, 5.0]]))
         >>> bool(np.allclose(chol, [[2.0, 0.0], [-1.0j, 2.0]]))
         True
@@ -194,10 +172,8 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
         check_finite(a, "the matrix")
         gap = hermitian_gap(a)
         if gap:
-            raise ValueError(
-                f"the matrix of shape {a.shape} is not Hermitian: "
-                f"it differs from its adjoint by {gap:.3g}"
-            )
+            differs = f"it differs from its adjoint by {gap:.3g}"
+            raise ValueError(f"the matrix of shape {a.shape} is not Hermitian: {differs}")
     chol = _by_lapack("cgp_cholesky_factor", a)
     if chol is None:
         try:
@@ -214,7 +190,7 @@ def _by_tensorflow(a: tf.Tensor) -> tf.Tensor:
     if a.dtype.is_complex or not _is_nan_wanted.get():
         return tf.linalg.cholesky(a)
     # On a CPU the factorisation of a real matrix raises where it fails, that of a complex one not.
-    return tf.math.real(tf.linalg.cholesky(tf.complex(a, tf.zeros_like(a))))
+    return tf.math.real(tf.linalg.cholesky(as_complex(a)))
 
 
 _NOT_POSITIVE = (
@@ -240,9 +216,7 @@ def stored_cholesky(chol: ArrayLike, a: ArrayLike) -> tf.Tensor:
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real, or negative.
 
     Example:
-        >>> import numpy as np
-        >>> import tensorflow as tf
-        >>> import cgp
+        >>> import numpy as np, tensorflow as tf, cgp
         >>> a = tf.constant([[4.0, 2.0j], [-2.0j, 5.0]], tf.complex128)
         >>> chol = cgp.linalg.cholesky(a)
         >>> with tf.GradientTape() as tape:
@@ -282,8 +256,7 @@ def solve(chol: ArrayLike, b: ArrayLike) -> tf.Tensor:
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> chol = cgp.linalg.cholesky(np.array([[4.0, 2.0j], [-2.0j, 5.0]]))
         >>> x = cgp.linalg.solve(chol, np.array([[4.0 + 0j], [-2.0j]]))
         >>> bool(np.allclose(x, [[1.0], [0.0]]))
@@ -309,13 +282,10 @@ def log_det(chol: ArrayLike) -> tf.Tensor:
         `log|A|`, real, `[...]`.
 
     Raises:
-        TypeError: Another dtype.
-        ValueError: Not square; eagerly, an upper factor.
-        NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
+        TypeError, ValueError, NotPositiveDefiniteError: As for `inverse`.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> float(cgp.linalg.log_det(np.diag([1.0, np.e]) + 0j))
         2.0
     """
@@ -329,7 +299,7 @@ def inverse(chol: ArrayLike) -> tf.Tensor:
     For `A⁻¹ b` alone, `solve` is cheaper and more accurate.
 
     Args:
-        chol: `L`, `[..., n, n]`, lower triangular; complex128, complex64, float64 or float32.
+        chol: `L`, as for `solve`.
 
     Returns:
         `A⁻¹`, `[..., n, n]`, Hermitian.
@@ -340,8 +310,7 @@ def inverse(chol: ArrayLike) -> tf.Tensor:
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> a = np.array([[4.0, 2.0j], [-2.0j, 5.0]])
         >>> bool(np.allclose(cgp.linalg.inverse(cgp.linalg.cholesky(a)) @ a, np.eye(2)))
         True
@@ -397,16 +366,6 @@ def _by_lapack(name: str, a: tf.Tensor) -> tf.Tensor | None:
     return tf.ensure_shape(native.op(name)(a), a.shape)  # ops do not infer shapes
 
 
-@tf.RegisterGradient("CgpCholeskyFactor")
-def _of_factor(op: tf.Operation, bar: tf.Tensor) -> tf.Tensor:
-    return cholesky_pullback(op.outputs[0], bar)
-
-
-@tf.RegisterGradient("CgpCholeskyInverse")
-def _of_inverse(op: tf.Operation, bar: tf.Tensor) -> tf.Tensor:
-    return inverse_pullback(op.inputs[0], op.outputs[0], bar)
-
-
 def cholesky_pullback(chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
     """The cotangent Ā of A from that of its factor, L̄ (Murray, arXiv 1602.07527, with adjoints).
 
@@ -416,9 +375,8 @@ def cholesky_pullback(chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
     p = tf.linalg.band_part(tf.linalg.matmul(chol, chol_bar, adjoint_a=True), -1, 0)
     phi = tf.linalg.set_diag(p, real_as(0.5 * real_diagonal(p), p.dtype))
     half = tf.linalg.triangular_solve(chol, phi + tf.linalg.adjoint(phi), adjoint=True)
-    return 0.5 * tf.linalg.adjoint(
-        tf.linalg.triangular_solve(chol, tf.linalg.adjoint(half), adjoint=True)
-    )
+    whole = tf.linalg.triangular_solve(chol, tf.linalg.adjoint(half), adjoint=True)
+    return 0.5 * tf.linalg.adjoint(whole)
 
 
 def inverse_pullback(chol: tf.Tensor, inverse: tf.Tensor, inverse_bar: tf.Tensor) -> tf.Tensor:
@@ -429,3 +387,9 @@ def inverse_pullback(chol: tf.Tensor, inverse: tf.Tensor, inverse_bar: tf.Tensor
     symmetric = inverse_bar + tf.linalg.adjoint(inverse_bar)
     full = tf.linalg.matmul(inverse, tf.linalg.matmul(symmetric, tf.linalg.matmul(inverse, chol)))
     return -tf.linalg.band_part(full, -1, 0)
+
+
+_of_factor = tf.RegisterGradient("CgpCholeskyFactor")
+_of_factor(lambda op, bar: cholesky_pullback(op.outputs[0], bar))
+_of_inverse = tf.RegisterGradient("CgpCholeskyInverse")
+_of_inverse(lambda op, bar: inverse_pullback(op.inputs[0], op.outputs[0], bar))

@@ -41,16 +41,11 @@ def to_composite(covariance: ArrayLike, pseudo_covariance: ArrayLike) -> tf.Tens
     for x, name in ((k, "covariance"), (c, "pseudo_covariance")):
         if not x.dtype.is_complex:
             raise TypeError(f"{name} must be complex, got {x.dtype.name}")
+    names = "covariance and pseudo_covariance must"
     if k.dtype != c.dtype:
-        raise TypeError(
-            "covariance and pseudo_covariance must have one dtype, "
-            f"got {k.dtype.name} and {c.dtype.name}"
-        )
+        raise TypeError(f"{names} have one dtype, got {k.dtype.name} and {c.dtype.name}")
     if not k.shape[-2:].is_compatible_with(c.shape[-2:]):
-        raise ValueError(
-            "covariance and pseudo_covariance must be of one shape, [..., m, n], "
-            f"got {k.shape} and {c.shape}"
-        )
+        raise ValueError(f"{names} be of one shape, [..., m, n], got {k.shape} and {c.shape}")
     upper = tf.concat([tf.math.real(k + c), tf.math.imag(c - k)], axis=-1)
     lower = tf.concat([tf.math.imag(k + c), tf.math.real(k - c)], axis=-1)
     return 0.5 * tf.concat([upper, lower], axis=-2)
@@ -137,15 +132,8 @@ def join_parts(parts: ArrayLike) -> tf.Tensor:
 def interleave(composite: tf.Tensor, axis: int) -> tf.Tensor:
     """Reorders a composite axis `[Re; Im]` so that both parts of a component are neighbours.
 
-    In this order components can be appended to, and removed from, the end of a factor.
-    `join_parts` does not invert it.
-
-    Args:
-        composite: `[..., 2n, ...]`.
-        axis: The composite axis, counted from the end.
-
-    Returns:
-        Shaped like `composite`.
+    In this order components can be appended to, and removed from, the end of a factor. The axis is
+    counted from the end. `join_parts` does not invert it.
 
     Example:
         >>> import numpy as np

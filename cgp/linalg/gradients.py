@@ -60,9 +60,8 @@ def with_gradient(
         def backward(dy: tf.Tensor) -> tf.Tensor:
             x_bar = tf.convert_to_tensor(grad(x, *rest, dy))
             if not x_bar.shape.is_compatible_with(x.shape):
-                raise ValueError(
-                    f"grad must return a tensor shaped like x, {x.shape}, got {x_bar.shape}"
-                )
+                shapes = f"{x.shape}, got {x_bar.shape}"
+                raise ValueError(f"grad must return a tensor shaped like x, {shapes}")
             return x_bar
 
         return tf.zeros_like(y), backward
@@ -73,12 +72,9 @@ def with_gradient(
 def without_gradient(
     values: Iterable[tf.Tensor], inputs: Iterable[tf.Tensor], message: str
 ) -> list[tf.Tensor]:
-    """Returns `values`, whose gradient by `inputs` is an error instead of silently zero.
+    """Returns `values`, whose gradient by `inputs`, on which they depend, raises an error.
 
-    Args:
-        values: Tensors.
-        inputs: Tensors that they depend on.
-        message: Text of the `NotImplementedError` that is raised when a gradient is computed.
+    It is a `NotImplementedError` with this message, where a gradient would silently be zero.
     """
     values, inputs = [tf.stop_gradient(tensor) for tensor in values], list(inputs)
 

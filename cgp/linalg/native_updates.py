@@ -22,20 +22,12 @@ def update(
     chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.0
 ) -> tf.Tensor | None:
     """`cgp.linalg.cholesky_update` by a compiled op; None where it does not serve."""
-    if not _serves(chol, update_vector):
-        return None
-    return _call(
-        "cgp_cholesky_update", (chol, 2), (update_vector, 1), (_reals(multiplier, chol), 0)
-    )
+    return _call("cgp_cholesky_update", chol, [update_vector], [multiplier])
 
 
 def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate | None:
     """`cgp.linalg.cholesky_condition` by a compiled op; None where it does not serve."""
-    if not _serves(chol, h):
-        return None
-    conditioned = _call(
-        "cgp_cholesky_condition", (chol, 2), (h, 1), (_reals(noise_variance, chol), 0)
-    )
+    conditioned = _call("cgp_cholesky_condition", chol, [h], [noise_variance])
     return None if conditioned is None else ScalarUpdate(*conditioned)
 
 
@@ -43,27 +35,17 @@ def append(
     chol: ArrayLike, cross: ArrayLike, variance: ArrayLike, size: ArrayLike | None = None
 ) -> tf.Tensor | None:
     """`cgp.linalg.cholesky_append` by a compiled op; None where it does not serve."""
-    if not _serves(chol, cross):
-        return None
-    arguments = [(chol, 2), (cross, 1), (_reals(variance, chol), 0)]
-    if size is None:
-        return _call("cgp_cholesky_append", *arguments)
-    return _call("cgp_cholesky_append_in_buffer", *arguments, (_integers(size), 0))
+    name, sizes = "cgp_cholesky_append", []
+    if size is not None:
+        name, sizes = f"{name}_in_buffer", [size]
+    return _call(name, chol, [cross], [variance], sizes)
 
 
 def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor | None:
     """`cgp.linalg.cholesky_remove` by a compiled op; None where it does not serve."""
-    if not _serves(chol):
-        return None
-    arguments = [(chol, 2), (_integers(index), 0)]
     if size is None:
-        return _call("cgp_cholesky_remove", *arguments)
-    return _call("cgp_cholesky_remove_from_buffer", *arguments, (_integers(size), 0))
-
-
-def _serves(chol: Any, *arrays: Any) -> bool:
-    """Whether an op takes a factor that is zero above its diagonal, and further arrays."""
-    return native.serves(chol, *arrays) and is_lower_triangular(chol)
+        return _call("cgp_cholesky_remove", chol, integers=[index])
+    return _call("cgp_cholesky_remove_from_buffer", chol, integers=[index, size])
 
 
 def _reals(x: Any, like: Any) -> Any:
@@ -91,10 +73,14 @@ def _integers(x: Any) -> Any:
     return None
 
 
-def _call(name: str, *arguments: tuple[Any, int]) -> Any:
-    """Calls an op; each argument comes with the number of its axes that are not batch axes."""
-    if any(x is None for x, _ in arguments):
+def _call(name: str, chol: Any, vectors: Any = (), reals: Any = (), integers: Any = ()) -> Any:
+    """Calls an op of a factor that is zero above its diagonal, broadcast with other arguments."""
+    if not native.serves(chol, *vectors) or not is_lower_triangular(chol):
         return None
+    numbers = [*(_reals(x, chol) for x in reals), *map(_integers, integers)]
+    if any(x is None for x in numbers):
+        return None
+    arguments = [(chol, 2), *((v, 1) for v in vectors), *((x, 0) for x in numbers)]
     if any(x.ndim != event_rank for x, event_rank in arguments):
         batches = [tuple(x.shape)[: x.ndim - event_rank] for x, event_rank in arguments]
         try:
@@ -102,10 +88,10 @@ def _call(name: str, *arguments: tuple[Any, int]) -> Any:
         except ValueError:
             return None
         if any(shape != batch for shape in batches):
-            arguments = tuple(
+            arguments = [
                 (tf.broadcast_to(x, [*batch, *x.shape[x.ndim - event_rank :]]), event_rank)
                 for x, event_rank in arguments
-            )
+            ]
     return native.attempt(name, *[x for x, _ in arguments])
 
 

@@ -1,9 +1,11 @@
-"""Factors of covariances that are positive semidefinite up to rounding.
+"""Triangular factors of wide matrices, and of covariances semidefinite up to rounding.
 
 The posterior covariance of a smooth process at many nearby points has eigenvalues far below the
 rounding of its largest one. Some come out negative, so that no Cholesky factor exists, although the
 normal distribution does.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +16,7 @@ from cgp.linalg.arguments import (
     as_matrix,
     as_real,
     has_positive_diagonal,
+    is_finite,
     real_as,
     real_diagonal,
 )
@@ -24,7 +27,73 @@ from cgp.linalg.cholesky import (
     stored_cholesky,
 )
 from cgp.linalg.gradients import with_gradient
-from cgp.linalg.triangular import lq
+
+
+def triangularize(a: ArrayLike) -> tf.Tensor:
+    """The lower triangular `L` with `L Lᴴ = a aᴴ`, by a QR factorisation of `aᴴ`.
+
+    `a aᴴ` is never formed, which would square the condition number. In a Kalman filter,
+    `triangularize([F L, L_Q])` is a factor of `F P Fᴴ + Q`.
+
+    Args:
+        a: `[..., n, m]`, m ≥ n; complex128, complex64, float64 or float32.
+
+    Returns:
+        `L`, `[..., n, n]`, its upper part zero, its diagonal real and not negative: positive
+        where `a` has full row rank. Differentiable there; the factor of a matrix of lower rank has
+        no derivative, and the gradient is then NaN or infinite.
+
+    Raises:
+        TypeError: Another dtype.
+        ValueError: Fewer columns than rows, or (eagerly) NaN.
+
+    Example:
+        >>> import numpy as np, cgp
+        >>> bool(np.allclose(cgp.linalg.triangularize(np.array([[3.0j, 4.0]])), 5.0))
+        True
+    """
+    a = as_matrix(a, "a")
+    n, m = a.shape[-2:]
+    if n is not None and m is not None and m < n:
+        raise ValueError(f"a must be [..., n, m] with m >= n, got shape {a.shape}")
+    if tf.executing_eagerly() and not is_finite(a):
+        raise ValueError(f"a, of shape {a.shape}, has elements that are NaN or infinite")
+    return _triangularize(a)
+
+
+def lq(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The LQ factorisation `a = L Qᴴ` of `[..., n, m]`, m ≥ n; the diagonal of L is not negative.
+
+    L is `[..., n, n]`, lower triangular; Q `[..., m, n]`, with orthonormal columns.
+    """
+    # aᴴ = Q R, so a = Rᴴ Qᴴ; a unit phase for each column makes the diagonal real.
+    q, r = tf.linalg.qr(tf.linalg.adjoint(a))
+    diagonal = tf.linalg.diag_part(r)
+    modulus = tf.abs(diagonal)
+    divisor = real_as(tf.where(modulus > 0, modulus, 1.0), a.dtype)
+    phase = tf.where(modulus > 0, diagonal / divisor, 1.0)
+    chol = tf.linalg.adjoint(r) * phase[..., None, :]
+    chol = tf.linalg.set_diag(tf.linalg.band_part(chol, -1, 0), real_as(modulus, a.dtype))
+    return chol, q * phase[..., None, :]
+
+
+@tf.custom_gradient
+def _triangularize(a: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    chol, q = lq(a)
+
+    def backward(bar: tf.Tensor) -> tf.Tensor:
+        """The cotangent ā of `a`, from `dL = L (tril S − ½ diag S)`, `S = K + Kᴴ`, `K = L⁻¹ da Q`.
+
+        With P = tril(Lᴴ L̄), its diagonal halved and real, Re⟨L̄, dL⟩ = Re⟨P + Pᴴ, K⟩, so that
+        ā = L⁻ᴴ (P + Pᴴ) Qᴴ.
+        """
+        p = tf.linalg.band_part(tf.linalg.matmul(chol, bar, adjoint_a=True), -1, 0)
+        p = tf.linalg.set_diag(p, real_as(0.5 * real_diagonal(p), p.dtype))
+        right = tf.linalg.matmul(p + tf.linalg.adjoint(p), q, adjoint_b=True)
+        return tf.linalg.triangular_solve(chol, right, adjoint=True)
+
+    return chol, backward
+
 
 # An eigenvalue counts as rounding down to minus this many times n·eps·scale.
 _ROUNDING = 10.0
@@ -77,13 +146,12 @@ def semidefinite_factor(a: ArrayLike, scale: ArrayLike | None = None) -> tf.Tens
     scale = None if scale is None else as_real(scale, "scale", a, "a")
     constant = tf.stop_gradient(a)
     chol, definite = _attempted_cholesky(constant)
-    factor = tf.cond(
-        tf.reduce_all(definite),
-        lambda: chol,
-        lambda: tf.where(
-            definite[..., None, None], chol, _eigenvalue_factor(constant, definite, scale)
-        ),
-    )
+
+    def semidefinite() -> tf.Tensor:
+        singular = _eigenvalue_factor(constant, definite, scale)
+        return tf.where(definite[..., None, None], chol, singular)
+
+    factor = tf.cond(tf.reduce_all(definite), lambda: chol, semidefinite)
     return _with_cholesky_gradient(factor, definite, a)
 
 
@@ -148,11 +216,9 @@ def _with_cholesky_gradient(factor: tf.Tensor, definite: tf.Tensor, a: tf.Tensor
     identity = tf.eye(tf.shape(a)[-1], dtype=a.dtype)
     regular = stored_cholesky(tf.where(definite, factor, identity), a)
     nan = real_as(tf.constant(np.nan, a.dtype.real_dtype), a.dtype)
-    singular = with_gradient(
-        lambda a, factor, definite: factor,
-        a,
-        factor,
-        definite,
-        grad=lambda a, factor, definite, dy: tf.where(definite, tf.zeros_like(dy), nan),
-    )
+
+    def grad(a: tf.Tensor, factor: tf.Tensor, definite: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+        return tf.where(definite, tf.zeros_like(dy), nan)
+
+    singular = with_gradient(lambda a, factor, _: factor, a, factor, definite, grad=grad)
     return tf.where(definite, regular, singular)

@@ -18,12 +18,6 @@ def short_repr(cls: _Class) -> _Class:
     held, with a batch axis of 1. A dataclass that derives from such a one is made with
     `repr=False`.
 
-    Args:
-        cls: The class.
-
-    Returns:
-        The same class.
-
     Example:
         >>> import numpy as np
         >>> from cgp.distributions import Marginals

@@ -36,15 +36,13 @@ def cholesky_update(
 
     Raises:
         TypeError: Dtypes that differ, or a complex multiplier.
-        ValueError: Shapes that do not fit; eagerly, NaN, or elements above the diagonal of `chol`
-            that are not zero, as those of an upper factor.
+        ValueError: Shapes that do not fit; eagerly, NaN, or an upper factor.
         NotPositiveDefiniteError: A downdate whose result is not positive definite, or a `chol`
             whose diagonal is not real and positive. In a graph this is TensorFlow's
             `InvalidArgumentError`; under XLA, which drops assertions, the result is NaN.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> chol, v = np.eye(2) + 0j, np.array([1.0, 1.0j])
         >>> new = cgp.linalg.cholesky_update(chol, v).numpy()
         >>> bool(np.allclose(new @ new.conj().T, [[2.0, -1.0j], [1.0j, 2.0]]))
@@ -66,31 +64,26 @@ def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike)
     `P = L Lᴴ` before, it is `P − P hᴴ h P / S` after, `S = h P hᴴ + r`.
 
     Args:
-        chol: `L`, `[..., n, n]`, lower triangular, its diagonal real and not negative; complex128,
-            complex64, float64 or float32.
+        chol: `L`, as for `cholesky_update`; its diagonal may have zeros.
         h: The measurement row, `[..., n]`, of the dtype of `chol`, not conjugated.
         noise_variance: `r = E|n|²`, real and not negative: a number, or `[...]`. With r = 0 the
             posterior is singular: its factor has a zero on the diagonal, whose derivative by r
             does not exist and is left out of the gradient.
 
     Returns:
-        `(chol, gain, innovation_variance)`: the new factor `[..., n, n]`, its diagonal real and
-        not negative; the Kalman gain `P hᴴ / S`, `[..., n]`; and the innovation variance `S`,
-        real, `[...]`. Where `S = 0`, the gain is 0 and the factor stays as it is. Differentiable
-        by all arguments, in O(n²).
+        `(chol, gain, innovation_variance)`: the new factor `[..., n, n]`; the Kalman gain
+        `P hᴴ / S`, `[..., n]`; and the innovation variance `S`, real, `[...]`. Where `S = 0`, the
+        gain is 0 and the factor stays as it is. Differentiable by all arguments, in O(n²).
 
     Raises:
         TypeError: Dtypes that differ, or a complex noise variance.
         ValueError: Shapes that do not fit; eagerly, NaN, a negative noise variance, an innovation
             variance that overflows, or an upper factor.
         NotPositiveDefiniteError: Eagerly, a diagonal of `chol` that is negative or not real.
-
-        In a graph the errors that are raised eagerly are TensorFlow's `InvalidArgumentError`;
-        under XLA the result is NaN.
+            In a graph what is raised eagerly is `InvalidArgumentError`; under XLA there is NaN.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> new = cgp.linalg.cholesky_condition(np.eye(1) + 0j, np.array([2.0j]), 1.0)
         >>> float(new.innovation_variance)
         5.0
@@ -129,8 +122,7 @@ def cholesky_append(
             TensorFlow's `InvalidArgumentError`; under XLA the result is NaN.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> cgp.linalg.cholesky_append(np.eye(1) * 2, np.array([2.0]), 5.0).numpy()
         array([[2., 0.],
                [1., 2.]])
@@ -152,11 +144,9 @@ def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = 
     The trailing block is updated by the removed column; an update is unconditionally stable.
 
     Args:
-        chol: `L`, `[..., n, n]`, lower triangular. With `size`, a buffer as that of
-            `cholesky_append`.
+        chol: `L`, `[..., n, n]`, lower triangular; a buffer with `size`.
         index: The row and column to remove, from 0: an integer, or `[...]`.
-        size: Number of rows in use of a buffer, an integer or `[...]`; None for a factor without a
-            buffer.
+        size: Number of rows in use, as for `cholesky_append`.
 
     Returns:
         `[..., n-1, n-1]`, or, with `size`, the buffer `[..., n, n]` with the rows after `index`
@@ -171,8 +161,7 @@ def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = 
             below the removed row.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> chol = np.array([[2.0, 0.0], [3.0, 4.0]])
         >>> cgp.linalg.cholesky_remove(chol, 0).numpy()
         array([[5.]])

@@ -31,10 +31,8 @@ _log = logging.getLogger("cgp")
 class Core(NamedTuple):
     """The compiled core, loaded or not."""
 
-    ops: ModuleType | None
-    """The compiled ops; None if the core is not active."""
-    reason: str
-    """Where it was loaded from, or why it is not active."""
+    ops: ModuleType | None  # the compiled ops; None if the core is not active
+    reason: str  # where it was loaded from, or why it is not active
     library: ctypes.CDLL | None = None
     """The library of its C functions; None if the core is not active."""
 
@@ -51,7 +49,8 @@ def core() -> Core:
     path = str(libraries[0])
     try:
         # TensorFlow 2.18 loads its C interface with local symbols; ops look for them globally.
-        ctypes.CDLL(_framework(), mode=ctypes.RTLD_GLOBAL)
+        framework = next(Path(tf.sysconfig.get_lib()).glob("libtensorflow_framework.*"))
+        ctypes.CDLL(str(framework), mode=ctypes.RTLD_GLOBAL)
         ops = tf.load_op_library(path)
         library = ctypes.CDLL(path)
         refusal = library.cgp_refusal
@@ -66,12 +65,6 @@ def core() -> Core:
 def _missing(reason: str) -> Core:
     _log.warning("cgp runs without its compiled core, slower and with the same results: %s", reason)
     return Core(None, reason)
-
-
-def _framework() -> str:
-    """The path of the library that has TensorFlow's C interface, which is loaded already."""
-    library = Path(tf.sysconfig.get_lib())
-    return str(next(library.glob("libtensorflow_framework.*")))
 
 
 @functools.cache
@@ -99,9 +92,7 @@ _PRECISIONS = {
 
 def serves(*arrays: Any) -> bool:
     """Whether compiled ops take these: eager tensors or NumPy arrays of one dtype, on the CPU."""
-    if not tf.executing_eagerly() or core().ops is None:
-        return False
-    if not all(map(is_array, arrays)):
+    if not tf.executing_eagerly() or core().ops is None or not all(map(is_array, arrays)):
         return False
     dtype = arrays[0].dtype
     return dtype in _PRECISIONS and all(array.dtype == dtype for array in arrays[1:])

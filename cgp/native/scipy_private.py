@@ -8,14 +8,10 @@ import re
 
 
 def lapack_addresses(names: list[str]) -> list[int | None]:
-    """The addresses of routines of LAPACK, as SciPy offers them to Cython, for the compiled core.
+    """The addresses of routines of LAPACK with the arguments of `potrf`, as "dpotrf", in SciPy.
 
-    Args:
-        names: Routines with the arguments of `potrf`, as "dpotrf".
-
-    Returns:
-        Their addresses, and those of two functions of OpenBLAS that set and get its number of
-        threads; None for these if SciPy is linked to another BLAS.
+    Behind them stand those of two functions of OpenBLAS that set and get its number of threads;
+    None for these if SciPy is linked to another BLAS.
 
     Raises:
         ImportError, AttributeError, KeyError, ValueError, OSError: SciPy has no such routines.
@@ -37,11 +33,7 @@ def thread_function(blas: ctypes.CDLL, verb: str) -> int | None:
 
 
 def _address(capsule: object) -> int:
-    """The address in a capsule, whose name is the signature of the function.
-
-    Raises:
-        ValueError: The function takes other arguments than the core gives it.
-    """
+    """The address in a capsule, or a ValueError for a function of other arguments than expected."""
     python = ctypes.pythonapi
     name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))
     address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(

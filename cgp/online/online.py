@@ -20,11 +20,9 @@ from cgp.online.saved_model import served_step
 from cgp.online.traced import TracedStep
 from cgp.training import Model, confirm, invalidate, refresh, register_post_update
 from cgp.training.batches import require_one_replica, where_watched
-from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable
-from cgp.training.post_updates import current_values, is_stale, snapshot
-from cgp.training.saving import numbered
-from cgp.training.serving import Served
+from cgp.training.post_updates import HostVariable, current_values, is_stale, snapshot
+from cgp.training.saving import Served, numbered
 
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
 

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from cgp.online.cell import Cell, Outputs, Sample, advance, step_outputs
-from cgp.training.serving import Online
+from cgp.training.saving import Online
 
 
 def served_step(cell: Cell, streams: int | None) -> Online:

@@ -14,13 +14,8 @@ from cgp.observations import as_observations
 if TYPE_CHECKING:  # an optional dependency
     from matplotlib.axes import Axes
 
-DATA: dict[str, Any] = {
-    "color": "0.25",
-    "marker": ".",
-    "markersize": 4.0,
-    "linestyle": "none",
-    "zorder": 3,
-}
+_POINTS = {"marker": ".", "markersize": 4.0, "linestyle": "none"}
+DATA: dict[str, Any] = {"color": "0.25", **_POINTS, "zorder": 3}
 MEAN: dict[str, Any] = {"color": "#1f5fa8", "linewidth": 1.5, "zorder": 2}
 BAND: dict[str, Any] = {"facecolor": "#cfdff1", "linewidth": 0.0, "zorder": 1}
 EDGED = BAND | {"linewidth": 0.6, "edgecolor": "#9dbce0"}
@@ -37,20 +32,7 @@ def pyplot_or_error() -> ModuleType:
 
 
 def axes_of(ax: "Sequence[Axes] | np.ndarray | None", count: int, **figure: Any) -> np.ndarray:
-    """The axes given, or those of a new figure.
-
-    Args:
-        ax: The axes, or None.
-        count: How many a plot needs.
-        **figure: The arguments of `subplots` for a new figure.
-
-    Returns:
-        A NumPy array of objects, `[count]`.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: Not as many axes.
-    """
+    """The axes given, `[count]`, or those of a new figure, by the arguments of `subplots`."""
     if ax is None:
         _, ax = pyplot_or_error().subplots(**figure, layout="constrained")
     axes = np.asarray(ax, dtype=object).ravel()
@@ -64,20 +46,14 @@ def axes_of(ax: "Sequence[Axes] | np.ndarray | None", count: int, **figure: Any)
 def check_axes(ax: Any) -> None:
     """Raises a TypeError for anything but axes of matplotlib."""
     if not callable(getattr(ax, "plot", None)):
-        raise TypeError(
-            f"ax must be axes of matplotlib, as _, ax = plt.subplots() makes them, got {ax!r}"
-        )
+        example = "as _, ax = plt.subplots() makes them"
+        raise TypeError(f"ax must be axes of matplotlib, {example}, got {ax!r}")
 
 
 def draw_unit_normals(ax: "Axes", values: np.ndarray, *probabilities: float) -> None:
-    """Plots proper normals of variance 1 in the complex plane, in circles of given probability.
+    """Plots proper normals of variance 1, complex `[N]`, in circles of increasing probability.
 
-    Those outside of the last circle, the largest, are red; the title has the share inside it.
-
-    Args:
-        ax: The axes.
-        values: The normals, complex, `[N]`.
-        *probabilities: Of the circles, increasing.
+    Those outside of the last circle are red; the title has the share inside it.
     """
     radii = [np.sqrt(-np.log1p(-p)) for p in probabilities]  # |e|² is exponential
     for radius in radii[::-1]:
@@ -97,25 +73,16 @@ def legend_above(ax: "Axes", show: bool | None, moments: Marginals | None, **han
     if not (moments is not None if show is None else show):
         return
     # Not inside, because an oscillating series leaves no corner free.
-    ax.legend(
-        **handles,
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-        ncols=3,
-        frameon=False,
-        fontsize="small",
-    )
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
+    ax.legend(**handles, **place, frameon=False, fontsize="small")
 
 
 def labels_of(z_label: str, z_unit: str | None) -> dict[str, str]:
     """The labels of the axes for the parts of z."""
     unit = "" if z_unit is None else f" ({z_unit})"
-    return {
-        "real": f"Re {z_label}{unit}",
-        "imaginary": f"Im {z_label}{unit}",
-        "modulus": f"|{z_label}|{unit}",
-        "phase": f"arg {z_label} (rad)",
-    }
+    texts = {"real": f"Re {z_label}", "imaginary": f"Im {z_label}", "modulus": f"|{z_label}|"}
+    labels = {name: f"{text}{unit}" for name, text in texts.items()}
+    return labels | {"phase": f"arg {z_label} (rad)"}
 
 
 def tidy(ax: "Axes") -> None:

@@ -61,8 +61,7 @@ def spectrum(
             that there is no periodogram; a kernel of which no spectrum is known.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp.plotting
+        >>> import numpy as np, cgp.plotting
         >>> from cgp.kernels import Matern32, Rotation
         >>> x = np.arange(100.0)
         >>> gp = cgp.StateSpaceGP(Matern32(1.0, 6.0) * Rotation(0.12), noise_variance=0.05)
@@ -76,18 +75,13 @@ def spectrum(
         raise ValueError("gp must be a process or several by name, got none")
     for model in models.values():
         if not isinstance(model, ExactGP | StateSpaceGP):
-            raise TypeError(
-                "gp must be an ExactGP or a StateSpaceGP, or several by name, got "
-                f"{type(model).__name__}"
-            )
+            expected = "an ExactGP or a StateSpaceGP, or several by name"
+            raise TypeError(f"gp must be {expected}, got {type(model).__name__}")
     first = next(iter(models.values()))
     data = _selected_data(first, z, x)
     scales = _without_mean(first, data)
     periodogram = _tapered_periodogram(scales)
-    curves = {
-        name: _ExpectedPeriodogram(model, data, scales, periodogram)
-        for name, model in models.items()
-    }
+    curves = {n: _ExpectedPeriodogram(m, data, scales, periodogram) for n, m in models.items()}
     (ax,) = axes_of(None if ax is None else [ax], 1)
     f, powers = periodogram.frequencies, periodogram.powers
     ax.plot(f, powers, label="periodogram", **DATA | {"markersize": 2.5})
@@ -102,12 +96,9 @@ def spectrum(
     highest = [np.max([*curve.density, *curve.heights]) for curve in curves.values()]
     lowest = [np.min(curve.density) for curve in curves.values()]
     top = max(np.max(powers), *highest)
-    ax.set(
-        xlabel="frequency (cycles per unit of x)",
-        ylabel="spectral density",
-        yscale="log",
-        ylim=(max(0.3 * min(np.quantile(powers, 0.02), *lowest), 1e-15 * top), 2.0 * top),
-    )
+    bottom = max(0.3 * min(np.quantile(powers, 0.02), *lowest), 1e-15 * top)
+    ax.set(xlabel="frequency (cycles per unit of x)", ylabel="spectral density")
+    ax.set(yscale="log", ylim=(bottom, 2.0 * top))
     ax.margins(x=0.01)
     ax.legend(frameon=False, fontsize="small")
     tidy(ax)
@@ -124,10 +115,9 @@ def _selected_data(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike
     if z is not None:
         data = as_data(x, z, None, gp.variable_dtype)
     assert data is not None
-    if data.x.shape[-1] != 1:
-        raise ValueError(
-            f"a spectrum is of a process over one dimension, but x has {data.x.shape[-1]}"
-        )
+    size = data.x.shape[-1]
+    if size != 1:
+        raise ValueError(f"a spectrum is of a process over one dimension, but x has {size}")
     return data
 
 
@@ -147,16 +137,11 @@ def _without_mean(gp: ExactGP | StateSpaceGP, data: Data) -> DataScales:
 class _TaperedPeriodogram(NamedTuple):
     """A periodogram under Hann's window."""
 
-    frequencies: np.ndarray
-    """`[F]`, in increasing order."""
-    powers: np.ndarray
-    """`[F]`."""
-    step: float
-    """The mean step of x: the height of white noise over its variance."""
-    gain: float
-    """The height of a line over its power."""
-    spacing: float
-    """The spacing of the frequencies of `scatter`, half of that of `frequencies`."""
+    frequencies: np.ndarray  # `[F]`, in increasing order
+    powers: np.ndarray  # `[F]`
+    step: float  # the mean step of x: the height of white noise over its variance
+    gain: float  # the height of a line over its power
+    spacing: float  # the spacing of the frequencies of `scatter`, half of that of `frequencies`
     scatter: np.ndarray | None
     """The heights around a line over its power, at `4 L + 1` differences of frequencies of which
     the middle one is 0, `frequencies` lying within L of it; None for regular x without gaps."""
@@ -167,9 +152,8 @@ def _tapered_periodogram(scales: DataScales) -> _TaperedPeriodogram:
     counts = np.sum(~np.isnan(z), axis=1)
     z = z[counts > 2]
     if not len(z) or not np.ptp(x) > 0:
-        raise ValueError(
-            f"a periodogram needs a series of three points at different x, got {max(counts)}"
-        )
+        needed = "a series of three points at different x"
+        raise ValueError(f"a periodogram needs {needed}, got {max(counts)}")
     window = np.sin(np.pi * (x - x.min()) / np.ptp(x)) ** 2 * ~np.isnan(z)
     step = np.ptp(x) / (np.sum(~np.isnan(z), axis=1, keepdims=True) - 1.0)
     norm = step / np.sum(window**2, axis=1, keepdims=True) / len(z)
@@ -196,14 +180,7 @@ def _tapered_periodogram(scales: DataScales) -> _TaperedPeriodogram:
 
 
 class _ExpectedPeriodogram:
-    """The periodogram that a process predicts: spectral density with noise, and lines.
-
-    Args:
-        gp: The process.
-        data: The data, by whose noise it is.
-        scales: Their scales.
-        periodogram: The periodogram.
-    """
+    """The periodogram that a process predicts: spectral density with noise, and lines."""
 
     def __init__(
         self,

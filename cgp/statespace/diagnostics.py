@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cgp.distributions.ellipses import check_probability
+from cgp.distributions.complex_normal import check_probability
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.statespace.results import Filtered
 

@@ -5,8 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
-from cgp.distributions.checks import as_sample_shape, stateless_seed
-from cgp.linalg.arguments import ArrayLike, nan
+from cgp.linalg.arguments import ArrayLike, as_sample_shape, nan, stateless_seed
 from cgp.linalg.gradients import without_gradient
 from cgp.linalg.short_repr import short_repr
 from cgp.statespace.engines import differentiable_filter

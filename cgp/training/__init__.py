@@ -3,18 +3,10 @@
 from cgp.training import optimizers
 from cgp.training.hyperparameters import Hyperparameter, declared, setting
 from cgp.training.model import Functional, Model
-from cgp.training.objective import Objective
-from cgp.training.parameters import (
-    COMPLEX,
-    POSITIVE,
-    REAL,
-    UNIT_DISK,
-    Parameter,
-    Parameterized,
-)
+from cgp.training.objective import Objective, shard_spec, value_and_gradient
+from cgp.training.parameters import COMPLEX, POSITIVE, REAL, UNIT_DISK, Parameter, Parameterized
 from cgp.training.post_updates import confirm, invalidate, refresh, register_post_update
 from cgp.training.saving import load_model
-from cgp.training.shards import shard_spec, value_and_gradient
 from cgp.training.sharing import Shareable, clone_model, sharing_scope
 
 __all__ = [

@@ -22,13 +22,11 @@ from cgp.training.optimizers import LBFGS
 def are_arrays(*structures: Any) -> bool:
     """Tells whether all leaves are dense arrays, tensors or None, and at least one is not None."""
     leaves = [leaf for leaf in keras.tree.flatten(structures) if leaf is not None]
-    return bool(leaves) and all(_is_array(leaf) for leaf in leaves)
-
-
-def _is_array(leaf: Any) -> bool:
-    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
-        return False  # left to Keras
-    return tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) or hasattr(leaf, "__array__")
+    return bool(leaves) and not any(
+        isinstance(leaf, tf.RaggedTensor | tf.SparseTensor)  # left to Keras
+        or not (tf.is_tensor(leaf) or hasattr(leaf, "__array__"))
+        for leaf in leaves
+    )
 
 
 def compile_as_usual(model: keras.Model) -> None:
@@ -45,22 +43,14 @@ def check_epochs(epochs: int | None, initial_epoch: int) -> None:
     if not isinstance(epochs, int | float | np.number) or isinstance(epochs, bool):
         raise TypeError(f"epochs must be a whole number, got {epochs!r}")
     if epochs != int(epochs) or epochs <= initial_epoch:
-        raise ValueError(
-            f"epochs={epochs} leaves no iteration after {initial_epoch}: a larger whole number was "
-            "expected"
-        )
+        expected = "a larger whole number was expected"
+        raise ValueError(f"epochs={epochs} leaves no iteration after {initial_epoch}: {expected}")
 
 
 def where_watched(verbose: int | str) -> int | str:
     """`verbose`, with "auto" silent unless the output is a terminal or a notebook.
 
     A bar redraws its line, which a file or a pipe keeps a thousand times over.
-
-    Args:
-        verbose: 0, 1, 2 or "auto", an argument of a method of training.
-
-    Raises:
-        ValueError: Anything else.
 
     Example:
         >>> from cgp.training.batches import where_watched
@@ -69,13 +59,10 @@ def where_watched(verbose: int | str) -> int | str:
     """
     if verbose not in (0, 1, 2, "auto"):
         raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')
-    return verbose if verbose != "auto" or _is_watched() else 0
-
-
-def _is_watched() -> bool:
     output = sys.stdout
-    in_notebook = type(output).__module__.startswith("ipykernel.")
-    return in_notebook or bool(hasattr(output, "isatty") and output.isatty())
+    if verbose != "auto" or type(output).__module__.startswith("ipykernel."):  # a notebook
+        return verbose
+    return verbose if hasattr(output, "isatty") and output.isatty() else 0
 
 
 def check_restarts(restarts: Any, optimizer: Any) -> None:
@@ -91,22 +78,12 @@ def check_restarts(restarts: Any, optimizer: Any) -> None:
 def check_end(dataset: tf.data.Dataset) -> None:
     """Raises a ValueError for a dataset that repeats without end, whose losses have no sum."""
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        raise ValueError(
-            "LBFGS needs the loss of all the data at once, and the dataset has no end: leave out "
-            "its repeat()"
-        )
+        why = "and the dataset has no end: leave out its repeat()"
+        raise ValueError(f"LBFGS needs the loss of all the data at once, {why}")
 
 
 def require_one_replica(model: keras.Model, computation: str) -> None:
-    """Raises if data that must stay together would be split among several replicas.
-
-    Args:
-        model: The model.
-        computation: The computation that needs all of the data at once, for the message.
-
-    Raises:
-        ValueError: The model was built under a strategy of several replicas.
-    """
+    """Raises if a computation needs data together that several replicas would split."""
     count = model.distribute_strategy.num_replicas_in_sync
     if count > 1:
         raise ValueError(
@@ -124,13 +101,9 @@ def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
 
 
 def number_of_batches(data: Any, steps: int | None) -> int:
-    """The number of batches in a dataset; of one without an end, those of one pass.
+    """The number of batches in a dataset; of one without an end, `steps`, those of one pass.
 
     A dataset of a generator does not know how many it has: they are counted, which is a pass more.
-
-    Args:
-        data: A `tf.data.Dataset`, or whatever else Keras takes batches from.
-        steps: Batches in a pass, or None.
     """
     cardinality = 0
     if isinstance(data, tf.data.Dataset):
@@ -143,19 +116,11 @@ def number_of_batches(data: Any, steps: int | None) -> int:
 
 
 def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
-    """Converts arrays to the tuple of tensors that Keras expects, in their own dtype.
-
-    Args:
-        x: Structure of arrays, `[samples, ...]` each.
-        y: Structure of arrays, or None.
-        sample_weight: Structure like `y`, or one array for all of `y`, or None.
+    """Converts structures of arrays `[samples, ...]` to tensors, in their own dtype.
 
     Returns:
         `((x, y, sample_weight), samples)`: the tuple, without trailing parts that are None, and the
-        number of samples.
-
-    Raises:
-        ValueError: The lengths differ, or an array is a scalar.
+        number of samples. One array `sample_weight` is for all of `y`.
     """
     if sample_weight is not None and y is None:
         raise ValueError("sample_weight weights the loss of targets, and there is no y")
@@ -164,15 +129,12 @@ def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
         sample_weight = keras.tree.map_structure(lambda _: sample_weight, y)
     data = {"x": x, "y": y, "sample_weight": sample_weight}
     if any(np.ndim(a) == 0 for a in keras.tree.flatten(data) if a is not None):
-        raise ValueError(
-            f"each array must be [samples, ...], got shapes {_describe(data, lambda a: a.shape)}"
-        )
+        shapes = _describe(data, lambda a: a.shape)
+        raise ValueError(f"each array must be [samples, ...], got shapes {shapes}")
     lengths = {a.shape[0] for a in keras.tree.flatten(data) if a is not None}
     if len(lengths) > 1:
-        raise ValueError(
-            "all arrays must hold the same number of samples, got "
-            f"{_describe(data, lambda a: a.shape[0])}"
-        )
+        numbers = _describe(data, lambda a: a.shape[0])
+        raise ValueError(f"all arrays must hold the same number of samples, got {numbers}")
     x, y, sample_weight = (
         keras.tree.map_structure(_to_tensor, keras.tree.lists_to_tuples(arrays))
         for arrays in (x, y, sample_weight)
@@ -222,19 +184,11 @@ def batches(
     shuffle: bool | str = False,
     steps: int | None = None,
 ) -> tf.data.Dataset:
-    """Makes a dataset of batches from arrays; the arguments mean what they mean in Keras.
+    """Makes a dataset of batches from arrays `[samples, ...]`, in their own dtypes.
 
-    Args:
-        x: Structure of arrays, `[samples, ...]` each.
-        y: Structure of arrays, or None.
-        sample_weight: Structure like `y`, one array, or None.
-        batch_size: Samples in a batch; if None, 32, or as follows from `steps`. The last batch may
-            be smaller.
-        shuffle: True for a new order in each pass, "batch" to shuffle inside batches only.
-        steps: Batches in a pass, used where `batch_size` is None.
-
-    Returns:
-        A `tf.data.Dataset` of known cardinality whose elements have the dtypes of the arrays.
+    The arguments mean what they mean in Keras. `batch_size` None is 32, or follows from `steps`,
+    the batches in a pass; the last batch may be smaller. `shuffle` is True for a new order in each
+    pass, "batch" to shuffle inside batches only. The cardinality is known.
     """
     arrays, n = pack(x, y, sample_weight)
     if not batch_size:

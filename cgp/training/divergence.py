@@ -29,9 +29,9 @@ def is_indefinite(error: Exception) -> bool:
     """Whether an error says that a matrix is not positive definite, or not even finite."""
     if isinstance(error, NotPositiveDefiniteError) or any(m in str(error) for m in _MESSAGES):
         return True
-    # What is not finite is called so where a step runs eagerly.
-    is_of_graph = isinstance(error, tf.errors.InvalidArgumentError)
-    return not is_of_graph and re.search(_NOT_FINITE, str(error)) is not None
+    if isinstance(error, tf.errors.InvalidArgumentError):
+        return False
+    return re.search(_NOT_FINITE, str(error)) is not None  # as it is called eagerly
 
 
 class Trained(NamedTuple):
@@ -71,12 +71,7 @@ def description(values: list[Trained]) -> str:
 
 
 def guarded(model: Any, fit: Callable, callbacks: Any) -> keras.callbacks.History:
-    """Runs a gradient training under a `DivergenceGuard`.
-
-    Args:
-        model: A compiled `cgp.Model` or `cgp.Functional`.
-        fit: Keras's `fit`, a function of `callbacks`.
-        callbacks: As in `fit`.
+    """Runs Keras's `fit`, a function of `callbacks`, under a `DivergenceGuard`.
 
     Returns:
         The history of the training; its attribute `diverged` tells whether the training has.
@@ -117,9 +112,6 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     It is the first of the callbacks: others see restored parameters when the last epoch ends, and
     what they set when the training ends (as `EarlyStopping(restore_best_weights=True)`) stays.
-
-    Args:
-        model: A `cgp.Model` or `cgp.Functional`.
     """
 
     async_safe = True  # Keras need not wait for a step before it starts the next
@@ -181,9 +173,7 @@ class DivergenceGuard(keras.callbacks.Callback):
                 self._stop()
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Restores the best parameters again, as Keras overwrites them with averages where it keeps
-        any.
-        """
+        """Restores the best parameters again, as Keras may overwrite them with averages."""
         if self.reached is not None:
             self.restore()
 
@@ -198,7 +188,9 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     def check(self) -> None:
         """Restores the best parameters if the last step, or a callback, has left invalid ones."""
-        bad = any(v.is_lost() for v in self._trained) or self._are_bad(self._values())
+        bad = any(v.is_lost() for v in self._trained)
+        if self.reached is not None and not math.isfinite(self._loss):  # nor is it at the start
+            bad = bad or all(map(np.array_equal, self._values(), self._at_start))
         try:
             self._refresh()
         except (tf.errors.InvalidArgumentError, ValueError) as error:
@@ -235,10 +227,8 @@ class DivergenceGuard(keras.callbacks.Callback):
             return
         restored = "The parameters are again those from before the training"
         if self._best_epoch is not None:
-            restored = (
-                f"The parameters are again those of the start of epoch {self._best_epoch}, whose "
-                f"loss is {self._best_loss:.6g}"
-            )
+            epoch = f"of the start of epoch {self._best_epoch}, whose loss is {self._best_loss:.6g}"
+            restored = f"The parameters are again those {epoch}"
         elif not self._best:
             restored = "The model was built in its first step: no earlier parameters are known"
         warnings.warn(
@@ -271,11 +261,6 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     def _values(self) -> list[np.ndarray]:
         return [v.variable.numpy() for v in self._trained]
-
-    def _are_bad(self, values: list[np.ndarray]) -> bool:
-        """Whether these are values at which the loss is known not to be finite."""
-        is_infinite = self.reached is not None and not math.isfinite(self._loss)
-        return is_infinite and all(map(np.array_equal, values, self._at_start))
 
     def _note(self, loss: float) -> None:
         """Compares the loss at the start of the epoch with the best loss so far."""

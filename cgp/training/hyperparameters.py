@@ -1,27 +1,24 @@
 """The base class of layers that own hyperparameters and are shared by others: kernels, means.
 
 A class declares the arguments of its constructor as fields, and `declared` writes the constructor.
+In notebooks a model shows them as a table in HTML.
 """
 
+import html
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
 import keras
 import numpy as np
 
 from cgp.linalg.arguments import ArrayLike
-from cgp.training import keras_private
+from cgp.training import keras_private, parameters
 from cgp.training.layer_arguments import names_told
-from cgp.training.parameters import (
-    Constraint,
-    Parameter,
-    Parameterized,
-    complex_from_config,
-    in_steps_of,
-)
+from cgp.training.parameters import Constraint, Parameter, Parameterized
 from cgp.training.sharing import Shareable
 
 InitialValues = dict[str, tuple[ArrayLike | None, Constraint]]
@@ -39,12 +36,7 @@ _ANNOTATIONS = {
 
 
 def one_number(value: ArrayLike, name: str, or_vector: bool = False) -> ArrayLike:
-    """Returns `value`, if it is one number; or, with `or_vector`, one for each dimension of x.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It has another shape.
-    """
+    """Returns `value`, if it is one number; or, with `or_vector`, one for each dimension of x."""
     if np.asarray(value).dtype.kind not in "iufc":
         raise TypeError(f"{name} must be a number, got {value!r}")
     shape = np.shape(value)
@@ -104,7 +96,7 @@ class Hyperparameter:
         if self.relative_step is not None:
             size = np.abs(np.asarray(1.0 if value is None else value))
             step = self.relative_step * np.where(size == 0, 1.0, size)
-            constraint = in_steps_of(step, constraint)
+            constraint = parameters.in_steps_of(step, constraint)
         return value, constraint
 
     if TYPE_CHECKING:
@@ -195,9 +187,7 @@ def _constructor(kind: type, fields: Mapping[str, Any]) -> Callable[..., None]:
     inits = (vars(base).get("__init__") for base in kind.__mro__)
     init_of_base = next(init for init in inits if init and not hasattr(init, "declared_fields"))
 
-    def construct(
-        layer: Any, arguments: dict[str, Any], learning: tuple[Any, ...], **keywords: Any
-    ) -> None:
+    def construct(layer: Any, arguments: dict, learning: tuple, **keywords: Any) -> None:
         init_of_base(layer, **keywords)
         for name, field in fields.items():
             if isinstance(field, Setting):
@@ -210,10 +200,8 @@ def _constructor(kind: type, fields: Mapping[str, Any]) -> Callable[..., None]:
     by_place = {name: field.default for name, field in fields.items() if not field.kw_only}
     are_required = [default is _REQUIRED for default in by_place.values()]
     if are_required != sorted(are_required, reverse=True):
-        raise TypeError(
-            f"fields of {kind.__name__} without a default must precede those with one, got "
-            f"{', '.join(by_place)}"
-        )
+        order = "without a default must precede those with one"
+        raise TypeError(f"fields of {kind.__name__} {order}, got {', '.join(by_place)}")
     by_name = {name: field.default for name, field in fields.items() if field.kw_only}
     by_name |= learning | {"name": None, "dtype": "float64"}
     namespace: dict[str, Any] = {"construct": construct}
@@ -264,20 +252,15 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
         with names_told(type(self)):
             super().__init__(name=name, dtype=dtype or "float64", **kwargs)
         if self.variable_dtype not in ("float32", "float64"):
-            raise ValueError(
-                f"dtype must be float32 or float64 (complex values follow), got {dtype!r}"
-            )
-        # None for a name that is made from the class
-        self.chosen_name = name
+            expected = "float32 or float64 (complex values follow)"
+            raise ValueError(f"dtype must be {expected}, got {dtype!r}")
+        self.chosen_name = name  # None for a name that is made from the class
         self.built = True  # subclasses make their weights in the constructor
 
     def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
         """Initial values and constraints of the declared hyperparameters, by name.
 
-        Settings are attributes by then.
-
-        Args:
-            arguments: Those of the constructor, by name.
+        `arguments` are those of the constructor. Settings are attributes by then.
         """
         return {
             name: field.initial_value(self, name, arguments[name])
@@ -308,7 +291,7 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
         """Makes the layer of a config."""
         config = dict(config)
         for name in config.pop("complex", ()):
-            config[name] = complex_from_config(config[name])
+            config[name] = parameters.complex_from_config(config[name])
         return super().from_config(config)
 
     def load_own_variables(self, store: Any) -> None:
@@ -324,3 +307,53 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.own_parameters))})"
+
+
+class Row(NamedTuple):
+    """A row of a table."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def notebook_table(title: str, rows: Iterable[Row]) -> str:
+    """A table in HTML, for `_repr_html_`; its colours are those of the notebook.
+
+    Example:
+        >>> from cgp.training.hyperparameters import Row, notebook_table
+        >>> notebook_table("Model", [Row("size", "< 3")]).count("&lt; 3")
+        1
+    """
+    lines = [f"<table><thead><tr>{_cell('th', title, columns=3)}</tr></thead><tbody>"]
+    for row in rows:
+        cells = _cell("th", row.name), _cell("td", row.value), _cell("td", row.note)
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return "\n".join([*lines, "</tbody></table>"])
+
+
+def parameter_rows(layers: Iterable[tuple[str, Parameterized]]) -> list[Row]:
+    """The hyperparameters of layers, as `named_parameters` names them, with their values.
+
+    A layer that is listed several times is shared.
+    """
+    layers = list(layers)
+    uses = Counter(id(p) for _, layer in layers for p in layer.own_parameters)
+    rows = []
+    for name, parameter in parameters.named_parameters(layers).items():
+        count = uses[id(parameter)]
+        notes = ["fixed"] * parameter.fixed + ["starts from the data"] * parameter.is_left_out
+        note = ", ".join([*notes, *([f"shared by {count} parts"] if count > 1 else [])])
+        value = str(parameter) if parameter.is_left_out else array_text(parameter.numpy())
+        rows.append(Row(name, value, note))
+    return rows
+
+
+def array_text(values: np.ndarray) -> str:
+    """The values of an array as text, abbreviated if there are many."""
+    return np.array2string(values, precision=4, separator=", ", threshold=20)
+
+
+def _cell(tag: str, text: str, columns: int = 1) -> str:
+    span = f' colspan="{columns}"' if columns > 1 else ""
+    return f'<{tag}{span} style="text-align: left">{html.escape(text)}</{tag}>'

@@ -99,14 +99,10 @@ def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def add_variable(layer: keras.layers.Layer, make: Callable[[], keras.Variable]) -> keras.Variable:
-    """Adds a variable to the weights of a layer, as `add_weight` does.
+    """Adds the variable that `make` makes to the weights of a layer, as `add_weight` does.
 
     That makes variables in a TensorFlow scope of the layer's name, and TensorFlow keeps 35 kB for
     each name of a variable as long as the process: a hundred trackers would leave ten megabytes.
-
-    Args:
-        layer: The layer.
-        make: Makes the variable.
     """
     with name_scope(layer.name, caller=layer):
         variable = make()
@@ -149,10 +145,6 @@ def as_added_loss(layer: keras.layers.Layer, loss: Any) -> Any:
 
     That is the dtype of the loss given to `compile` of the model, to which Keras adds those of
     layers as they are; without one any dtype does.
-
-    Args:
-        layer: The layer that adds the loss, in its call.
-        loss: Tensors.
     """
     # Not by `layer._get_call_context`, which begins a call where none is under way, as in a
     # `stateless_call`; nobody would end it, and all later losses would be of that call.
@@ -203,7 +195,7 @@ def metrics_and_values(
         return
     if not compiled.built:
         compiled.build(y, y_pred)
-    y, y_pred = compiled._flatten_y(y), compiled._flatten_y(y_pred)
+    y, y_pred = map(compiled._flatten_y, (y, y_pred))
     for by_output in (compiled._flat_metrics, compiled._flat_weighted_metrics):
         for metrics, *values in zip(by_output, y, y_pred, strict=False):  # as in its update_state
             for metric in [] if metrics is None else metrics.metrics:

@@ -53,14 +53,7 @@ class ReadOnlyArguments:
 
 @contextlib.contextmanager
 def names_told(kind: type) -> Iterator[None]:
-    """A context in which Keras's error about unknown arguments lists those of the constructor.
-
-    Args:
-        kind: The class that is constructed.
-
-    Raises:
-        TypeError: In place of Keras's ValueError.
-    """
+    """A context in which Keras's error about unknown arguments lists those of a constructor."""
     try:
         yield
     except ValueError as error:
@@ -68,22 +61,15 @@ def names_told(kind: type) -> Iterator[None]:
             raise
         parameters = inspect.signature(kind).parameters.values()
         accepted = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        unknown = str(error).partition(": ")[2]
+        unknown, listed = str(error).partition(": ")[2], ", ".join(accepted)
         names = [word for word in unknown.split("'") if word.isidentifier()]
         hint = _suggestion(names[0], accepted, " ") if names else ""
-        raise TypeError(
-            f"{kind.__name__} has no such arguments, got {unknown}:{hint} It takes "
-            f"{', '.join(accepted)}"
-        ) from None
+        text = f"{kind.__name__} has no such arguments, got {unknown}:{hint} It takes {listed}"
+        raise TypeError(text) from None
 
 
 def refuse_arguments_of_fit(model: keras.Model, names: Iterable[str]) -> None:
-    """Raises a TypeError for arguments that `fit` of an estimator does not take.
-
-    Args:
-        model: An estimator that learns from all data at each step.
-        names: The arguments that its `fit` was given and does not take.
-    """
+    """Raises a TypeError for arguments that `fit` of an estimator was given and does not take."""
     of_keras = inspect.signature(keras.Model.fit).parameters
     accepted = set(inspect.signature(model.fit).parameters) - {"others"}
     kind = type(model).__name__

@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from cgp.training.batches import are_arrays, check_end, pack, where_watched
 from cgp.training.divergence import Trained, description, is_indefinite, trained
-from cgp.training.objective import Objective
+from cgp.training.objective import Objective, ShardedObjective, Shards
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import POSITIVE
-from cgp.training.shards import ShardedObjective, Shards
 
 _NO_CAP = 15_000  # SciPy's own
 _LONGEST = 10.0  # step in the log of a hyperparameter: a factor of 22,000
 _FAR = 100.0  # what a loss per point loses from one start only if that is far from any optimum
+_WALL = 1e100  # slope, beyond which it is that of a wall, in whatever unit
 _STEEPEST = 1e6  # rise or slope over the promised descent, beyond which no cubic fits a loss
 _BOTTOMLESS = -1e6  # a loss per point that has no minimum, as it tends to minus infinity
 
@@ -37,17 +37,12 @@ class Descent:
     What stands in for the loss at such a point is that of no iterate: where rounding hides that it
     is no decrease, and SciPy accepts it, the descent ends at the iterate before.
 
-    Args:
-        loss: The loss.
-        trained: The trainable variables of the model.
-        start: Where it starts.
-        before_evaluation: Called before each evaluation but the first.
-        after_iteration: Called with the loss after each iteration; True to stop.
+    `before_evaluation` is called before each evaluation but the first, `after_iteration` with the
+    loss after each iteration; it returns True to stop.
 
     Attributes:
         point: The last iterate, where the line search starts: the best point so far.
-        value: The loss there.
-        gradient: Its gradient there.
+        value, gradient: The loss there, and its gradient.
         first_value: The loss at the start.
 
     Raises:
@@ -68,12 +63,12 @@ class Descent:
         self.point = start
         self.value, self.gradient = loss(self.point)
         if not _is_finite(self.value, self.gradient):
-            parameters = {v.name: v.parameter for v in trained if v.parameter is not None}
             outside = [
-                f"{name} = {parameter}"
-                for name, parameter in parameters.items()
-                if parameter.prior is not None
-                and not np.isfinite(np.asarray(parameter.log_prior()))
+                f"{v.name} = {v.parameter}"
+                for v in trained
+                if v.parameter is not None
+                and v.parameter.prior is not None
+                and not np.isfinite(np.asarray(v.parameter.log_prior()))
             ]
             why = f": the prior of {', '.join(outside)} has no density there" if outside else ""
             raise ValueError(
@@ -84,24 +79,14 @@ class Descent:
         self._is_stopped = False
         self._last = (self.point, self.value, self.gradient)
         self._is_substitute = False  # what `_last` has of its point
-        in_logs = [
-            v.parameter is not None and v.parameter.constraint.forward is POSITIVE.forward
-            for v in trained
-        ]
+        parameters = [v.parameter for v in trained]
+        in_logs = [p is not None and p.constraint.forward is POSITIVE.forward for p in parameters]
         self._in_logs = np.repeat(in_logs, [v.variable.shape.num_elements() for v in trained])
-        steps = [v.parameter.step for v in trained if v.parameter is not None]
-        self._largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
+        steps = [p.step for p in parameters if p is not None and p.step is not None]
+        self._largest_step = max([1.0, *(float(np.max(step)) for step in steps)])
 
     def run(self, optimizer: LBFGS, cap: int | None) -> Any:
-        """Runs the minimisation.
-
-        Args:
-            optimizer: Its tolerances.
-            cap: The largest number of iterations, or None.
-
-        Returns:
-            SciPy's `OptimizeResult`.
-        """
+        """Runs the minimisation, for at most `cap` iterations; returns SciPy's `OptimizeResult`."""
         from scipy import optimize  # here: importing it takes long
 
         allowed = _NO_CAP if cap is None else cap
@@ -116,14 +101,9 @@ class Descent:
                 "maxfun": 20 * _NO_CAP,
                 "maxls": 30,
             }
-            result = optimize.minimize(
-                self._value_and_gradient,
-                self.point,
-                jac=True,
-                method="L-BFGS-B",
-                callback=self._on_iteration,
-                options=options,
-            )
+            keywords = {"jac": True, "method": "L-BFGS-B", "callback": self._on_iteration}
+            function = self._value_and_gradient
+            result = optimize.minimize(function, self.point, options=options, **keywords)
             iterations, evaluations = iterations + result.nit, evaluations + result.nfev
             was_far = self._level - self.value >= _FAR and self.value > _BOTTOMLESS
             if not was_far or iterations >= allowed or self._is_stopped:
@@ -138,17 +118,14 @@ class Descent:
             self._last, self._is_substitute = (self.point, self.value, self.gradient), False
         elif not np.array_equal(point, self._last[0]):
             self.before_evaluation()
-            evaluated = None if self._is_far(point) else self._evaluated(point)
+            is_far = np.any(np.abs(point - self.point)[self._in_logs] > _LONGEST)
+            evaluated = None if is_far else self._evaluated(point)
             self._is_substitute = evaluated is None or self._is_steep(point, *evaluated)
             if evaluated is None or self._is_substitute:
                 evaluated = self._retreat(point)
             self._last = (point.copy(), *evaluated)
         _, value, gradient = self._last
         return value - self._level, gradient
-
-    def _is_far(self, point: np.ndarray) -> bool:
-        """Whether a step from the last iterate multiplies a hyperparameter by too much."""
-        return bool(np.any(np.abs(point - self.point)[self._in_logs] > _LONGEST))
 
     def _evaluated(self, point: np.ndarray) -> tuple[float, np.ndarray] | None:
         """The loss and its gradient; None where it has no value."""
@@ -181,8 +158,7 @@ class Descent:
         return max(-float(self.gradient @ (point - self.point)), float(np.finfo(float).tiny))
 
     def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """A substitute for loss and gradient at a refused point, by which the line search turns
-        back.
+        """A substitute for loss and gradient at a refused point: the line search turns back.
 
         Value and slope are those of the parabola that has the value and slope of the last iterate
         there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
@@ -207,9 +183,6 @@ class Descent:
 
 def _is_finite(loss: float, gradient: np.ndarray) -> bool:
     return bool(np.isfinite(loss) and np.all(np.isfinite(gradient)))
-
-
-_WALL = 1e100  # slope, beyond which it is that of a wall, in whatever unit
 
 
 class Validation(NamedTuple):
@@ -258,13 +231,12 @@ def _one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     elif isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("a dataset brings its own targets and weights: y must be None")
-        first_two = list(x.take(2))
-        if len(first_two) != 1:
+        batch, *more = [*x.take(2)] or [None]
+        if batch is None or more:
             raise ValueError(
                 f"LBFGS needs all the data in one batch, and the dataset has "
-                f"{'several' if first_two else 'none'}: batch it by its length"
+                f"{'several' if more else 'none'}: batch it by its length"
             )
-        batch = first_two[0]
     else:
         raise TypeError(f"LBFGS takes arrays or a tf.data.Dataset of one batch, got x of {type(x)}")
     return keras.utils.unpack_x_y_sample_weight(batch)
@@ -279,19 +251,9 @@ def fit(
     callbacks: Any,
     validation: Validation,
 ) -> keras.callbacks.History:
-    """Minimises the loss of all data over the trainable variables of the model.
+    """Minimises a loss, from `loss_of`, over the trainable variables of the model.
 
-    Args:
-        model: A compiled model whose optimizer is `LBFGS`.
-        loss: The loss, from `loss_of`.
-        epochs: The number of the last iteration, or None.
-        initial_epoch: The number of the first iteration.
-        verbose: As in `fit`.
-        callbacks: As in `fit`.
-        validation: `Validation`.
-
-    Returns:
-        The `History`.
+    The model is compiled with `LBFGS`; the first iteration is `initial_epoch`, the last `epochs`.
     """
     cap = None if epochs is None else epochs - initial_epoch
     if cap is not None and cap < 1:
@@ -365,17 +327,12 @@ class _Run:
         validation: Validation,
         initial_epoch: int,
     ) -> None:
-        self.model = model
-        self.callbacks = callbacks
-        self.progress = progress
-        self.validation = validation
-        self.initial_epoch = initial_epoch
-        self.iterations = 0
-        self.in_epoch = False
+        self.model, self.callbacks, self.progress = model, callbacks, progress
+        self.validation, self.initial_epoch = validation, initial_epoch
+        self.iterations, self.in_epoch = 0, False
         self.logs: dict = {}
-        self.descent = Descent(
-            loss, trained(model), loss.start, self.begin_epoch, self._after_iteration
-        )
+        on_steps = self.begin_epoch, self._after_iteration
+        self.descent = Descent(loss, trained(model), loss.start, *on_steps)
 
     def begin_epoch(self) -> None:
         if not self.in_epoch:
@@ -384,15 +341,12 @@ class _Run:
             self.callbacks.on_train_batch_begin(0)
 
     def end_epoch(self, loss: float) -> None:
-        epoch = self.initial_epoch + self.iterations
-        self.iterations += 1
-        self.in_epoch = False
-        self.logs = {"loss": loss}
+        epoch, self.logs = self.initial_epoch + self.iterations, {"loss": loss}
+        self.iterations, self.in_epoch = self.iterations + 1, False
         self.callbacks.on_train_batch_end(0, self.logs)
-        if self.validation.data is not None and self.iterations % self.validation.freq == 0:
-            metrics = self.model.evaluate(
-                self.validation.data, steps=self.validation.steps, verbose=0, return_dict=True
-            )
+        data, steps, freq = self.validation
+        if data is not None and self.iterations % freq == 0:
+            metrics = self.model.evaluate(data, steps=steps, verbose=0, return_dict=True)
             self.logs |= {f"val_{name}": v for name, v in metrics.items()}
         self.callbacks.on_epoch_end(epoch, self.logs)
         self.progress.update(self.iterations, self.logs)
@@ -407,12 +361,10 @@ class _Progress:
     """A progress line that counts iterations, or a line for each iteration."""
 
     def __init__(self, verbose: int | str, cap: int | None) -> None:
-        self.verbose = 1 if verbose == "auto" else verbose
-        self.bar = None
-        if self.verbose == 1:
-            self.bar = keras.utils.Progbar(cap, unit_name="iteration", stateful_metrics=["loss"])
-        self.iterations = 0
+        self.verbose, self.iterations, self.bar = verbose, 0, None
         self.logs: dict = {}
+        if verbose in (1, "auto"):
+            self.bar = keras.utils.Progbar(cap, unit_name="iteration", stateful_metrics=["loss"])
 
     def update(self, iteration: int, logs: dict) -> None:
         self.iterations, self.logs = iteration, dict(logs)
@@ -433,8 +385,7 @@ class Optimum(NamedTuple):
     """The end of a descent."""
 
     loss: float
-    point: np.ndarray
-    """The trainable variables, one after the other, float64."""
+    point: np.ndarray  # the trainable variables, one after the other, float64
 
 
 def search(
@@ -447,20 +398,13 @@ def search(
     scale: np.ndarray | None = None,
     verbose: int | str = "auto",
 ) -> list[Optimum]:
-    """Minimises a loss from its start and from the best of some candidates.
+    """Minimises a loss from its start and from the best of some candidates: `count` descents.
 
     A loss with many optima is evaluated at all candidates, which costs little beside a descent.
 
-    Args:
-        loss: The loss; its variables are left anywhere.
-        candidates: Points to start from.
-        count: Descents in all, at least 1: one from `loss.start`.
-        optimizer: `cgp.optimizers.LBFGS`.
-        cap: The largest number of iterations of each, or None.
-        scale: A direction in which the loss, per point, is that of a normal density whose
-            covariance is multiplied by eᵗ at distance t: candidates are moved to the best t, which
-            is known in closed form. None without one.
-        verbose: 0 or 2 is silent, 1 a progress bar, "auto" one where it is watched.
+    `scale` is a direction in which the loss, per point, is that of a normal density whose
+    covariance is multiplied by eᵗ at distance t: candidates are moved to the best t, which is known
+    in closed form.
 
     Returns:
         The optima, the best first; fewer than `count` where the loss has no value at candidates.

@@ -50,9 +50,7 @@ class LBFGS(ReadOnlyArguments, keras.optimizers.Optimizer):
                 raise TypeError(f"{name_of} must be a number, got {tolerance!r}")
             if not 0 <= tolerance < np.inf:
                 raise ValueError(f"{name_of} must be finite and not negative, got {tolerance}")
-        self.maxcor = int(maxcor)
-        self.ftol = float(ftol)
-        self.gtol = float(gtol)
+        self.maxcor, self.ftol, self.gtol = int(maxcor), float(ftol), float(gtol)
         self.record_result(None)
 
     @property
@@ -71,16 +69,9 @@ class LBFGS(ReadOnlyArguments, keras.optimizers.Optimizer):
         Raises:
             NotImplementedError: Always.
         """
-        raise NotImplementedError(
-            "LBFGS takes no single gradient steps: use it through the fit of a cgp.Model or "
-            "cgp.Functional"
-        )
+        remedy = "use it through the fit of a cgp.Model or cgp.Functional"
+        raise NotImplementedError(f"LBFGS takes no single gradient steps: {remedy}")
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        return {
-            "maxcor": self.maxcor,
-            "ftol": self.ftol,
-            "gtol": self.gtol,
-            "name": self.name,
-        }
+        return {"maxcor": self.maxcor, "ftol": self.ftol, "gtol": self.gtol, "name": self.name}

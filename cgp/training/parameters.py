@@ -23,8 +23,7 @@ from cgp.training.layer_arguments import ReadOnlyArguments
 class Constraint(NamedTuple):
     """A set of admissible values, and a bijector between it and unconstrained real numbers."""
 
-    description: str
-    """The set in words, for error messages."""
+    description: str  # the set in words, for error messages
     contains: Callable[[np.ndarray], bool]
     forward: Callable[[tf.Tensor], tf.Tensor]
     """From an unconstrained tensor to the value; a complex value loses the last axis of size 2."""
@@ -71,7 +70,7 @@ def _plane_from_disk(point: np.ndarray) -> np.ndarray:
 
 
 def split(z: np.ndarray) -> np.ndarray:
-    """Splits complex numbers into their parts on a new last axis, [re, im]."""
+    """Splits complex numbers into [re, im] on a new last axis."""
     return np.stack([z.real, z.imag], axis=-1)
 
 
@@ -216,23 +215,20 @@ class Parameter:
 
     def _check(self, value: ArrayLike) -> np.ndarray:
         array = np.asarray(value)
-        if array.dtype.kind not in "iufc" or (
-            array.dtype.kind == "c" and not self.constraint.is_complex
-        ):
-            expected = self.constraint.description
+        is_complex, expected = self.constraint.is_complex, self.constraint.description
+        if array.dtype.kind not in ("iufc" if is_complex else "iuf"):
             if array.dtype.kind == "c" and expected != "real":
                 expected = f"real and {expected}"
             raise TypeError(f"{self.name} must be {expected}, got {value!r}")
-        array = array.astype(np.complex128 if self.constraint.is_complex else np.float64)
-        dtype = np.result_type(self._dtype, 1j) if self.constraint.is_complex else self._dtype
+        array = array.astype(np.complex128 if is_complex else np.float64)
+        dtype = np.result_type(self._dtype, 1j) if is_complex else self._dtype
         with np.errstate(over="ignore"):
             rounded = array.astype(dtype)  # 1e-300 is positive, but not in float32
         if not np.all(np.isfinite(rounded)) or not self.constraint.contains(rounded):
             where = "" if self._dtype == np.float64 else f" and finite in {self._dtype}"
             if not where and not np.all(np.isfinite(array)):
                 where = " and finite"
-            expected = f"{self.constraint.description}{where}"
-            raise ValueError(f"{self.name} must be {expected}, got {value!r}")
+            raise ValueError(f"{self.name} must be {expected}{where}, got {value!r}")
         return array
 
     @property
@@ -305,8 +301,8 @@ class Parameter:
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """A context that restores the value, and whether it was left out, if it raises."""
-        before, was_set = [v.numpy() for v in self.variables], self._is_set
-        constraint = self.constraint
+        before = [v.numpy() for v in self.variables]
+        was_set, constraint = self._is_set, self.constraint
         try:
             yield
         except BaseException:
@@ -349,10 +345,8 @@ class Parameter:
         """
         raw = np.asarray(self.constraint.inverse(self._check(value)))
         if raw.shape != tuple(self.variable.shape):
-            raise ValueError(
-                f"{self.name} has shape {np.shape(self.numpy())}, got a value of shape "
-                f"{np.shape(value)}"
-            )
+            shapes = f"{np.shape(self.numpy())}, got a value of shape {np.shape(value)}"
+            raise ValueError(f"{self.name} has shape {shapes}")
         return raw if self.step is None else raw / self.step.numpy()
 
     def log_prior(self) -> tf.Tensor | None:
@@ -407,11 +401,7 @@ tf.register_tensor_conversion_function(
 
 
 def names_of(fixed: Any) -> tuple[str, ...]:
-    """Names of parameters as a tuple; a single name may be a string.
-
-    Raises:
-        TypeError: Not names.
-    """
+    """Names of parameters as a tuple; a single name may be a string."""
     if not isinstance(fixed, Iterable):
         raise TypeError(f"fixed must be names of parameters, got {fixed!r}")
     return (fixed,) if isinstance(fixed, str) else tuple(fixed)
@@ -424,11 +414,9 @@ class Parameterized(ReadOnlyArguments):
     _refused_values = ""  # what was wrong with the last ones that were loaded
 
     def __setattr__(self, name: str, value: Any) -> None:
-        for parameter in self.own_parameters:
-            if name == parameter.name and value is not parameter:
-                raise AttributeError(
-                    f"{name} is a hyperparameter: set its value with {name}.assign({value!r})"
-                )
+        if any(name == p.name and value is not p for p in self.own_parameters):
+            remedy = f"set its value with {name}.assign({value!r})"
+            raise AttributeError(f"{name} is a hyperparameter: {remedy}")
         super().__setattr__(name, value)
 
     def declare_parameters(
@@ -456,13 +444,10 @@ class Parameterized(ReadOnlyArguments):
             )
         fixed, priors = names_of(fixed), dict(priors or {})
         for argument, names in (("fixed", fixed), ("priors", priors)):
-            unknown = sorted(set(names) - set(values))
+            unknown, owner = sorted(set(names) - set(values)), type(self).__name__
             if unknown:
-                owner = type(self).__name__
-                raise ValueError(
-                    f"{argument} names {unknown}, but the parameters of {owner} are "
-                    f"{sorted(values)}"
-                )
+                has = f"the parameters of {owner} are {sorted(values)}"
+                raise ValueError(f"{argument} names {unknown}, but {has}")
         self.own_parameters = tuple(
             Parameter(self, name, value, constraint, name in fixed, priors.get(name))
             for name, (value, constraint) in values.items()
@@ -487,9 +472,9 @@ class Parameterized(ReadOnlyArguments):
         super().load_own_variables(store)  # type: ignore[misc]
         bad = [p for p in self.own_parameters if not np.all(np.isfinite(p.numpy()))]
         if bad:
+            expected = f"{bad[0].constraint.description} and finite"
             self._refused_values = (
-                f"the saved {bad[0].name} must be {bad[0].constraint.description} and finite, got "
-                f"{bad[0].numpy()}"
+                f"the saved {bad[0].name} must be {expected}, got {bad[0].numpy()}"
             )
             for variable, was in zip(variables, before, strict=True):
                 variable.assign(was)
@@ -501,18 +486,17 @@ class Parameterized(ReadOnlyArguments):
         Complex numbers are `[re, im]`, and their names under the key `complex`. The keys `complex`,
         `fixed` and `priors` are absent where they are empty; a value that was left out is None.
         """
-        complex_ = [p.name for p in self.own_parameters if p.constraint.is_complex]
-        fixed = [p.name for p in self.own_parameters if p.fixed]
-        priors = {p.name: prior_config(p.prior) for p in self.own_parameters if p.prior is not None}
-        return {
-            **{
-                p.name: _left_out_config(p) if p.initial is None else number_to_config(p.initial)
-                for p in self.own_parameters
-            },
-            **({"complex": complex_} if complex_ else {}),
-            **({"fixed": fixed} if fixed else {}),
-            **({"priors": priors} if priors else {}),
+        parameters = self.own_parameters
+        lists = {
+            "complex": [p.name for p in parameters if p.constraint.is_complex],
+            "fixed": [p.name for p in parameters if p.fixed],
+            "priors": {p.name: prior_config(p.prior) for p in parameters if p.prior is not None},
         }
+        values = {
+            p.name: _left_out_config(p) if p.initial is None else number_to_config(p.initial)
+            for p in parameters
+        }
+        return values | {key: entries for key, entries in lists.items() if entries}
 
 
 def values_by_name(
@@ -520,10 +504,8 @@ def values_by_name(
 ) -> dict[str, np.ndarray]:
     """The constrained values of hyperparameters by name; NaN for those in `left_out`."""
     without = {id(parameter) for parameter in left_out}
-    return {
-        name: p.numpy() * np.nan if id(p) in without else p.numpy()
-        for name, p in parameters.items()
-    }
+    values = {name: p.numpy() for name, p in parameters.items()}
+    return {n: a * np.nan if id(parameters[n]) in without else a for n, a in values.items()}
 
 
 def _left_out_config(parameter: Parameter) -> list[None] | None:
@@ -549,11 +531,9 @@ def complex_from_config(config: Any) -> Any:
 def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, Parameter]:
     """Names the parameters of layers uniquely: `prefix.parameter`, numbered if names repeat.
 
-    A layer that is listed twice counts once. Layers of one prefix share it while their parameters
-    differ, so that the factors of a product may have the name of their term.
-
-    Args:
-        layers: Pairs of prefix and layer; with an empty prefix the parameter has its own name only.
+    The layers come in pairs with their prefix; with an empty one the parameter has its own name
+    only. A layer that is listed twice counts once. Layers of one prefix share it while their
+    parameters differ, so that the factors of a product may have the name of their term.
     """
     layers_so_far: set[int] = set()
     by_name: dict[str, Parameter] = {}
@@ -564,33 +544,28 @@ def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, P
         names = [parameter.name for parameter in layer.own_parameters]
         if prefix:
             numbered = (f"{prefix}_{number}" for number in itertools.count(2))
-            several = (
-                [f"{p}.{name}" for name in names] for p in itertools.chain([prefix], numbered)
-            )
+            prefixes = itertools.chain([prefix], numbered)
+            several = ([f"{p}.{name}" for name in names] for p in prefixes)
             names = next(candidates for candidates in several if not by_name.keys() & candidates)
         by_name |= zip(names, layer.own_parameters, strict=True)
     return by_name
 
 
 def prior_config(prior: Any) -> dict[str, Any]:
-    """The config of a TFP distribution whose parameters are numbers.
-
-    Args:
-        prior: A distribution of `tfp.distributions`, or a config, which is returned as it is.
+    """The config of a distribution of `tfp.distributions`; a config is returned as it is.
 
     Returns:
         `{"distribution": name, "parameters": {name: number or nested list of numbers}}`.
 
     Raises:
-        TypeError: Not a distribution of `tfp.distributions`, or a parameter of it is no number.
+        TypeError: Not such a distribution, or a parameter of it is no number.
     """
     if isinstance(prior, Mapping):
         return dict(prior)
     import tensorflow_probability as tfp  # here: importing it takes as long as TensorFlow
 
-    if not isinstance(prior, tfp.distributions.Distribution) or not hasattr(
-        tfp.distributions, type(prior).__name__
-    ):
+    is_known = hasattr(tfp.distributions, type(prior).__name__)
+    if not isinstance(prior, tfp.distributions.Distribution) or not is_known:
         raise TypeError(f"a prior must be a distribution of tfp.distributions, got {prior!r}")
     arguments = {
         name: argument
@@ -607,11 +582,7 @@ def prior_config(prior: Any) -> dict[str, Any]:
 
 
 def prior_from_config(config: Mapping[str, Any], dtype: str) -> Any:
-    """The TFP distribution of a `prior_config`.
-
-    Args:
-        config: As returned by `prior_config`.
-        dtype: The real dtype of its parameters, "float32" or "float64".
+    """The TFP distribution of a `prior_config`, of parameters of a real dtype.
 
     Raises:
         ValueError: A malformed config; a discrete distribution.
@@ -619,24 +590,21 @@ def prior_from_config(config: Mapping[str, Any], dtype: str) -> Any:
     import tensorflow_probability as tfp
 
     expected = 'a prior must be {"distribution": name, "parameters": {name: numbers}}'
-    if set(config) != {"distribution", "parameters"} or not isinstance(
-        config["parameters"], Mapping
-    ):
+    has_keys = set(config) == {"distribution", "parameters"}
+    if not has_keys or not isinstance(config["parameters"], Mapping):
         raise ValueError(f"{expected}, got {dict(config)}")
     name = config["distribution"]
     make = getattr(tfp.distributions, name, None) if isinstance(name, str) else None
     if not isinstance(make, type) or not issubclass(make, tfp.distributions.Distribution):
-        raise ValueError(
-            f"{expected}, the first the name of a distribution of tfp.distributions, got {name!r}"
-        )
+        first = "the first the name of a distribution of tfp.distributions"
+        raise ValueError(f"{expected}, {first}, got {name!r}")
     kind = tf.as_dtype(dtype).as_numpy_dtype
     try:
         prior = make(**{k: np.asarray(v, kind) for k, v in config["parameters"].items()})
     except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
-        raise ValueError(
-            f"{expected}, but {name} cannot be made of the parameters {config['parameters']}: "
-            f"{error}"
-        ) from error
+        parameters = config["parameters"]
+        message = f"{expected}, but {name} cannot be made of the parameters {parameters}: {error}"
+        raise ValueError(message) from error
     if _is_discrete(prior):
         raise ValueError(f"a prior must be a continuous distribution, got {name}, a discrete one")
     return prior

@@ -50,6 +50,7 @@ XLA, which drops assertions, an update that should have failed leaves NaN instea
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -57,13 +58,92 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.training.host_variable import HostVariable
-from cgp.training.keras_private import (
-    add_variable,
-    flatten_layers,
-    in_stateless_scope,
-    in_symbolic_scope,
-)
+from cgp.training import keras_private
+from cgp.training.keras_private import in_stateless_scope, replace_value, stored
+
+
+class HostVariable(keras.Variable):
+    """A weight whose value may be changed in place, as an array, at no cost.
+
+    Writing a TensorFlow variable and reading it takes longer than a step of an online filter. So
+    the array is the value, and it is written to TensorFlow only once that is asked for the value.
+    Whoever asks for the TensorFlow variable itself (`value`) may read and write it at any time:
+    from then on each change is written at once, and each use reads it.
+
+    Example:
+        >>> from cgp.training.post_updates import HostVariable
+        >>> variable = HostVariable((2,), "float64", "state")
+        >>> variable.host()[0] = 3.0
+        >>> variable.changed()
+        >>> variable.numpy()
+        array([3., 0.])
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, name: str):
+        self._host: np.ndarray | None = None
+        self._is_ahead = self._is_shared = False
+        keywords = {"dtype": dtype, "trainable": False, "autocast": False, "name": name}
+        super().__init__(np.zeros(shape, dtype), **keywords)
+
+    def host(self) -> np.ndarray:
+        """The value as an array; after a change of it in place, `changed` must be called."""
+        if in_stateless_scope():  # which may hold another value, to be left alone
+            return np.asarray(super().value)
+        if self._host is None or self._is_shared:
+            self._host = stored(self).numpy()
+        return self._host
+
+    def replace(self, array: np.ndarray) -> None:
+        """Replaces the value by an array of any shape; no graph may have been made with it."""
+        replace_value(self, array)
+        self._host, self._is_ahead, self._is_shared = None, False, False
+
+    def changed(self) -> None:
+        """Marks the array as changed in place, so that TensorFlow gets its new value."""
+        if self._is_shared:
+            stored(self).assign(self._host)
+        else:
+            self._is_ahead = True
+
+    @property
+    def value(self) -> Any:
+        """The TensorFlow variable."""
+        variable = super().value
+        if variable is stored(self):  # else that of a stateless scope
+            self._write()
+            self._is_shared = True
+        return variable
+
+    def assign(self, value: Any) -> Any:
+        """Assigns a value, as Keras's `assign` does."""
+        if in_stateless_scope():
+            return super().assign(value)
+        if not tf.executing_eagerly():
+            _ = self.value  # a graph assigns when it runs; until then the value is this one
+        variable = super().assign(value)
+        self._host = np.array(variable) if tf.executing_eagerly() else None
+        self._is_ahead = False
+        return variable
+
+    def numpy(self) -> np.ndarray:
+        """The value, as a new array."""
+        return self.host().copy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("the value of a weight is only given as a copy")
+        return np.asarray(self.numpy(), dtype)
+
+    def __repr__(self) -> str:
+        self._write()
+        return super().__repr__()
+
+    def _write(self) -> None:
+        if self._is_ahead:
+            with tf.init_scope():  # now, not when a graph runs
+                stored(self).assign(self._host)
+            self._is_ahead = False
+
 
 _ZERO = np.zeros(1)
 
@@ -71,21 +151,17 @@ _ZERO = np.zeros(1)
 class _PostUpdate:
     """An update, the variables it reads, and the values they had when it last ran.
 
-    A class of its own, as Keras searches lists, tuples and dictionaries that are attributes of a
-    layer, and would track the variables of other layers that it finds in them.
+    A class, as Keras tracks variables of other layers in lists, tuples and dictionaries.
     """
 
     def __init__(self, variables: tuple, update: Callable[[], None], snapshot: Any) -> None:
-        self.variables = variables
-        self.update = update
-        self.snapshot = snapshot
+        self.variables, self.update, self.snapshot = variables, update, snapshot
         self.is_current = False
 
     def present(self) -> tf.Tensor:
-        """Returns the values of the variables in one vector that begins with a zero.
+        """The values of the variables in one vector that begins with a zero.
 
-        With the zero, an update without variables is stale until it has run once: a stale snapshot
-        is NaN.
+        So an update without variables is stale until it has run once: a stale snapshot is NaN.
         """
         values = [tf.reshape(tf.cast(v.value, tf.float64), [-1]) for v in self.variables]
         return tf.concat([tf.zeros([1], tf.float64), *values], axis=0)
@@ -100,13 +176,10 @@ class _PostUpdate:
     def match_size(self) -> None:
         """Marks the state as stale if a variable has become a vector since (`Parameter.spread`)."""
         with tf.init_scope():
-            if len(self.snapshot.numpy()) == self.size():
-                return
-            stale = np.full(self.size(), np.nan)
-            if isinstance(self.snapshot, HostVariable):
-                self.snapshot.replace(stale)
-            else:
-                self.snapshot.assign(stale)
+            if len(self.snapshot.numpy()) != self.size():
+                is_weight = isinstance(self.snapshot, HostVariable)
+                replace = self.snapshot.replace if is_weight else self.snapshot.assign
+                replace(np.full(self.size(), np.nan))
 
     def run(self) -> None:
         """Recomputes the state; where that fails, the state stays marked as stale."""
@@ -125,34 +198,37 @@ class _PostUpdate:
             with tf.control_dependencies(done):
                 self.snapshot.assign(self.present())
 
+    def stored(self) -> np.ndarray:
+        """The values of the variables when the update last ran, eagerly."""
+        snapshot = self.snapshot
+        return snapshot.host() if isinstance(snapshot, HostVariable) else snapshot.numpy()
+
     def is_stale(self) -> bool | tf.Tensor:
         # NaN, the mark of stale state, differs from everything.
         if tf.executing_eagerly():  # in a tenth of the time
             values = (np.ravel(_read(v.value)).astype(np.float64) for v in self.variables)
-            present = np.concatenate([_ZERO, *values])
-            stored = self.snapshot
-            stored = stored.host() if isinstance(stored, HostVariable) else stored.numpy()
-            return not np.array_equal(stored, present)
+            return not np.array_equal(self.stored(), np.concatenate([_ZERO, *values]))
         self.match_size()
         return tf.reduce_any(tf.not_equal(tf.convert_to_tensor(self.snapshot), self.present()))
 
     def run_if_stale(self) -> None:
-        if self.is_current or in_symbolic_scope():  # Keras infers shapes, and no values exist
+        if (
+            self.is_current or keras_private.in_symbolic_scope()
+        ):  # Keras infers shapes, and no values exist
             return
         if in_stateless_scope():  # state is an argument of the call: compute it there
             self.update()
-            return
-        stale = self.is_stale()
-        if tf.executing_eagerly():
-            if bool(stale):
-                self.run()
             return
 
         def run() -> tf.Tensor:
             self.run()
             return tf.constant(True)
 
-        tf.cond(stale, run, lambda: tf.constant(False))
+        stale = self.is_stale()
+        if not tf.executing_eagerly():
+            tf.cond(stale, run, lambda: tf.constant(False))
+        elif stale:
+            self.run()
 
 
 class _Registry:
@@ -228,17 +304,16 @@ def register_post_update(
             raise TypeError(
                 f"{v.path} is {v.dtype}: keep complex weights as real ones with a last axis of two"
             )
-    size = 1 + sum(v.shape.num_elements() for v in variables)
+    stale = np.full(1 + sum(v.shape.num_elements() for v in variables), np.nan)
     name = f"post_update_snapshot_{len(_updates(layer))}"
-    if state_is_weights:
-        with tf.init_scope():
-            snapshot = add_variable(layer, lambda: HostVariable((size,), "float64", name))
-            snapshot.assign(np.full(size, np.nan))
-    else:
-        with tf.init_scope():
-            nan = tf.fill([size], tf.constant(float("nan"), tf.float64))
-            snapshot = tf.Variable(nan, trainable=False, name=name, shape=[None])
-        # Where TensorFlow's checkpoints and exports find it, as they find the state.
+    with tf.init_scope():
+        if state_is_weights:
+            make = functools.partial(HostVariable, stale.shape, "float64", name)
+            snapshot = keras_private.add_variable(layer, make)
+            snapshot.assign(stale)
+        else:
+            snapshot = tf.Variable(stale, trainable=False, name=name, shape=[None])
+    if not state_is_weights:  # where TensorFlow's checkpoints and exports find it, as the state
         setattr(layer, f"_{name}", snapshot)
     if getattr(layer, "_post_updates", None) is None:
         layer._post_updates = _Registry()
@@ -277,11 +352,7 @@ def invalidate(layer: keras.layers.Layer) -> None:
 
 
 def is_stale(layer: keras.layers.Layer) -> bool:
-    """Whether, eagerly, a state of a layer would be recomputed by `refresh`.
-
-    Args:
-        layer: The layer that keeps the states.
-    """
+    """Whether, eagerly, a state of a layer would be recomputed by `refresh`."""
     return any(bool(update.is_stale()) for update in _updates(layer))
 
 
@@ -298,9 +369,7 @@ def confirm(layer: keras.layers.Layer) -> None:
 
 def current_values(layer: keras.layers.Layer) -> bytes:
     """The values of the variables from which the states of a layer were computed."""
-    snapshots = (update.snapshot for update in _updates(layer))
-    arrays = (v.host() if isinstance(v, HostVariable) else v.numpy() for v in snapshots)
-    return b"".join(a.tobytes() for a in arrays)
+    return b"".join(update.stored().tobytes() for update in _updates(layer))
 
 
 def snapshot(variables: Iterable[keras.Variable]) -> bytes:
@@ -321,9 +390,7 @@ def refresh_all(
 ) -> None:
     """Refreshes a layer and every layer inside it, each once.
 
-    Args:
-        model: A model, or any layer.
-        variables: If given, only updates that depend on one of these are considered.
+    With `variables`, only updates that depend on one of these are considered.
     """
     for update in _updates_inside(model, variables):
         update.run_if_stale()
@@ -352,7 +419,7 @@ def _updates_inside(
 ) -> Iterator[_PostUpdate]:
     """The updates of a layer and of all inside it; arguments as for `refresh_all`."""
     ids = None if variables is None else {id(v) for v in variables}
-    for layer in flatten_layers(model):
+    for layer in keras_private.flatten_layers(model):
         for update in _updates(layer):
             if ids is None or any(id(v) in ids for v in update.variables):
                 yield update

@@ -1,6 +1,14 @@
-"""Saving and loading of models: files are replaced as a whole, and damaged ones are refused."""
+"""Saving and loading of models: files are replaced as a whole, and damaged ones are refused.
+
+Estimators are exported as SavedModels, which plain TensorFlow runs where cgp is not. Configs name
+rules and likelihoods by the registered name of their class, beside its numbers. Classes of cgp are
+registered with Keras here, those of users by themselves; the names of the former are written
+without the package.
+"""
 
 import contextlib
+import contextvars
+import inspect
 import json
 import os
 import re
@@ -11,17 +19,155 @@ import traceback
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import tensorflow as tf
 
+from cgp.distributions.marginals import Step
+from cgp.likelihoods import Likelihood, Magnitude, OneBit, StudentT, VonMises
 from cgp.linalg.arguments import as_flag
-from cgp.training.array_memory import arrays_of_file
+from cgp.statespace import Iterated, Rule, SigmaPoints, Taylor
 from cgp.training.keras_private import ask_to_proceed_with_overwrite, get_input_signature
-from cgp.training.serving import WITHOUT_GRADIENTS, Served
 from cgp.training.sharing import sharing_scope
+
+_bytes_of_file = contextvars.ContextVar[int | None]("_bytes_of_file", default=None)
+
+
+@contextlib.contextmanager
+def arrays_of_file(size: int | None) -> Iterator[None]:
+    """A context in which weights are read from a file of this many bytes, if known, unpacked."""
+    token = _bytes_of_file.set(size)
+    try:
+        yield
+    finally:
+        _bytes_of_file.reset(token)
+
+
+def check_size(count: int, holder: str, dtype: str, remedy: str) -> None:
+    """Raises a ValueError for arrays larger than the memory of the machine, or than their file.
+
+    They hold `count` real numbers, and belong to `holder`, in words. `remedy` says what to do where
+    they do not fit into memory.
+    """
+    needed, stored = count * (8 if dtype == "float64" else 4), _bytes_of_file.get()
+    if stored is not None and needed > stored:
+        raise ValueError(
+            f"{holder} has arrays of {_in_words(needed)}, but the file has {_in_words(stored)}: "
+            "the numbers in its config were changed after it was saved"
+        )
+    if hasattr(os, "sysconf"):  # Windows does not tell
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > memory:
+            machine = f"this machine has {_in_words(memory)} of memory"
+            raise ValueError(f"{holder} needs {_in_words(needed)}, but {machine}: {remedy}")
+
+
+def _in_words(size: int) -> str:
+    return f"{size / 1e9:.3g} GB" if size >= 1e8 else f"{size / 1e3:.3g} kB"
+
+
+Outputs = dict[str, tf.Tensor]
+
+# Nobody differentiates what is exported; and gradients of ours call Python.
+WITHOUT_GRADIENTS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+
+
+class Online(NamedTuple):
+    """How an estimator takes one sample in, as a pure function."""
+
+    advance: Callable[..., tuple[Any, Outputs]]  # of state and arguments, the next and results
+    arguments: Sequence[tf.TensorSpec]  # those of a step
+    # Assertions of what a step refuses.
+    check: Callable[..., list[tf.Operation]] = lambda state, *arguments: []
+
+
+class Served(tf.Module):
+    """The functions of an estimator, and its state in variables, to be written as a SavedModel.
+
+    `predict` is a function of the state, a structure of tensors, and of arguments; it returns
+    tensors by name. `online` is None for an estimator that takes no samples.
+    """
+
+    def __init__(
+        self,
+        state: Any,
+        predict: Callable[..., Outputs],
+        arguments: Sequence[tf.TensorSpec],
+        online: Online | None = None,
+    ):
+        super().__init__()
+        self._structure = state
+        leaves = tf.nest.flatten(state)
+        # Of any size: a graph that knew those of large data would write them out as constants.
+        self._state = [tf.Variable(leaf, trainable=False) for leaf in leaves]
+        self._predict, self._online = predict, online
+        self.predict = _graph(lambda *inputs: self._predict(self._read(), *inputs), arguments)
+        if online is not None:
+            self._first = [tf.Variable(leaf, trainable=False) for leaf in leaves]
+            self.step = _graph(self._step, online.arguments)
+            self.reset = _graph(self._reset, [])
+
+    def _read(self) -> Any:
+        values = [tf.convert_to_tensor(variable) for variable in self._state]
+        return tf.nest.pack_sequence_as(self._structure, values)
+
+    def _step(self, *arguments: tf.Tensor) -> Outputs:
+        assert self._online is not None
+        before = self._read()
+        checks = self._online.check(before, *arguments)
+        following, outputs = self._online.advance(before, *arguments)
+        pairs = zip(*map(tf.nest.flatten, (before, following)), strict=True)
+        changed = {i: after for i, (leaf, after) in enumerate(pairs) if leaf is not after}
+        sound = tf.reduce_all([_is_finite(leaf) for leaf in changed.values()])
+        refused = "the state would not be finite any more, and is as it was"
+        with tf.control_dependencies([*checks, tf.debugging.Assert(sound, [refused])]):
+            tensors = {i: tf.identity(leaf) for i, leaf in changed.items()}
+        for i, tensor in tensors.items():
+            self._state[i].assign(tensor)
+        return outputs
+
+    def _reset(self) -> Outputs:
+        for variable, first in zip(self._state, self._first, strict=True):
+            variable.assign(first)
+        return {"done": tf.constant(True)}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the SavedModel to a folder."""
+        functions = {"serving_default": self.predict, "predict": self.predict}
+        if self._online is not None:
+            functions |= {"step": self.step, "reset": self.reset}
+        concrete = {name: f.get_concrete_function() for name, f in functions.items()}
+        # The hyperparameters that the graphs read, which are attributes of layers elsewhere.
+        self._read_by_graphs = [v for f in concrete.values() for v in f.variables]
+        tf.saved_model.save(self, os.fspath(path), signatures=concrete, options=WITHOUT_GRADIENTS)
+
+
+def step_outputs(step: Step) -> Outputs:
+    """The moments of a step by name."""
+    outputs = {"innovation": step.innovation}
+    for name, moments in (("predicted", step.predicted), ("filtered", step.filtered)):
+        for moment, tensor in zip(moments._fields, moments, strict=True):
+            outputs[f"{name}_{moment}"] = tensor
+    return outputs
+
+
+def _graph(function: Callable[..., Outputs], arguments: Sequence[tf.TensorSpec]) -> Any:
+    def by_name(*inputs: tf.Tensor) -> Outputs:
+        return function(*inputs)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = [inspect.Parameter(spec.name, kind) for spec in arguments]
+    by_name.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+    return tf.function(by_name, input_signature=list(arguments), autograph=False)
+
+
+def _is_finite(a: tf.Tensor) -> tf.Tensor:
+    if not (a.dtype.is_floating or a.dtype.is_complex):
+        return tf.constant(True)
+    return tf.reduce_all(tf.math.is_finite(tf.abs(a)))
 
 
 def load_model(
@@ -78,21 +224,14 @@ def load_model(
 
 
 def check_undamaged(filepath: str | os.PathLike[str]) -> None:
-    """Raises if a file of a model or of weights exists here and cannot be read as a whole.
+    """Raises a ValueError if a file of a model or of weights exists here and is damaged.
 
-    Args:
-        filepath: The path; one that is neither `.keras` nor HDF5 is not looked at.
-
-    Raises:
-        ValueError: The file is damaged.
+    One that is neither `.keras` nor HDF5 is not looked at.
     """
-    path = os.fspath(filepath)
-    if not os.path.isfile(path):
-        return
-    damage = None
-    if path.endswith(".keras"):
+    path, damage = os.fspath(filepath), None
+    if os.path.isfile(path) and path.endswith(".keras"):
         damage = _damage_of_archive(path)
-    elif path.endswith((".h5", ".hdf5")):
+    elif os.path.isfile(path) and path.endswith((".h5", ".hdf5")):
         damage = _damage_of_hdf5(path)
     if damage:
         damage = "it is empty" if os.path.getsize(path) == 0 else damage
@@ -145,19 +284,15 @@ def _errors_of(path: str) -> Iterator[None]:
         while reason is not None and _WRAPPED_BY_KERAS in str(reason):
             reason = reason.__cause__ or reason.__context__
         of_arrays = re.search(_OF_ARRAYS, str(error), re.DOTALL)
-        if of_arrays is None and (reason is None or not _is_of_cgp(reason)):
+        frames = [] if reason is None else [f for f, _ in traceback.walk_tb(reason.__traceback__)]
+        modules = [frame.f_globals.get("__name__", "") for frame in frames]
+        if of_arrays is None and not (modules and modules[-1].startswith("cgp.")):
             raise
         text = of_arrays.group(1) if of_arrays else str(reason)
         raise ValueError(
             f"the file {path!r} cannot be loaded: {text}. If it was changed after it was saved, "
             "load a copy, or save the model again"
         ) from error
-
-
-def _is_of_cgp(error: BaseException) -> bool:
-    """Whether an error was raised in code of cgp."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith("cgp.")
 
 
 _WRAPPED_BY_KERAS = "Exception encountered: "
@@ -180,19 +315,13 @@ def can_be_replaced(filepath: Any, *endings: str) -> bool:
 def write_beside(
     filepath: str | os.PathLike[str], overwrite: bool, write: Callable[[str], None]
 ) -> None:
-    """Writes a temporary file beside the path, and renames it once it is complete.
+    """Writes a file beside a path that `can_be_replaced`, and renames it once it is complete.
 
     A process that is killed on the way leaves what was there before, and a folder of temporary
     files, whose name begins with a dot and the name of the file. The next file that is written
-    there removes those of processes that have ended.
-
-    Args:
-        filepath: The path, for which `can_be_replaced`. A symbolic link is followed.
-        overwrite: Whether to replace an existing file without asking at the prompt.
-        write: Writes a file of the path that it is given.
-
-    Raises:
-        Exception: What `write` raises; the existing file stays then.
+    there removes those of processes that have ended. A symbolic link is followed. Without
+    `overwrite` an existing file is replaced if a prompt is answered so; where `write` raises, it
+    stays.
     """
     path = os.fspath(filepath)
     if os.path.exists(path) and not overwrite and not ask_to_proceed_with_overwrite(path):
@@ -232,12 +361,11 @@ def _processes() -> str:
 
 
 def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
+    with contextlib.suppress(PermissionError, OverflowError):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
     return True
 
 
@@ -331,21 +459,17 @@ class Saving(_Base):
             ValueError: Another format: other runtimes have no complex numbers.
         """
         if format != "tf_saved_model":
-            raise ValueError(
-                f'format must be "tf_saved_model", got {format!r}: other runtimes have no '
-                "operations on complex128"
-            )
+            why = "other runtimes have no operations on complex128"
+            raise ValueError(f'format must be "tf_saved_model", got {format!r}: {why}')
         served = self._served()
         if served is None:
             self._export_call(filepath, **kwargs)
-        else:
-            kwargs.pop("verbose", None)
-            if kwargs:
-                raise TypeError(
-                    f"{', '.join(kwargs)}: the functions of a {type(self).__name__} and their "
-                    "arguments are its own"
-                )
-            served.save(filepath)
+            return
+        names = [name for name in kwargs if name != "verbose"]
+        if names:
+            functions = f"the functions of a {type(self).__name__}"
+            raise TypeError(f"{', '.join(names)}: {functions} and their arguments are its own")
+        served.save(filepath)
 
     def _export_call(
         self, filepath: Any, input_signature: Any = None, verbose: bool = True, **kwargs: Any
@@ -372,9 +496,6 @@ def _name_package(path: str | os.PathLike[str]) -> None:
 
     Keras names what it cannot locate by `class_name`, and locates it by `registered_name`; files
     with the plain name, as earlier versions wrote them, load as these do.
-
-    Args:
-        path: The file, which is replaced.
     """
     with zipfile.ZipFile(path) as archive:
         contents = {name: json.loads(archive.read(name)) for name in _ANNOTATED}
@@ -398,3 +519,46 @@ def _copy(path: str, to: str | os.PathLike[str], contents: dict[str, Any]) -> No
                 continue
             with archive.open(member) as source, copy.open(member, "w", force_zip64=True) as target:
                 shutil.copyfileobj(source, target, 2**20)
+
+
+_PACKAGE = "cgp"
+for _class in (Iterated, Magnitude, OneBit, SigmaPoints, StudentT, Taylor, VonMises):
+    keras.saving.register_keras_serializable(_PACKAGE)(_class)
+
+
+def registered_config(rule: Rule | Likelihood | None) -> dict[str, Any] | None:
+    """Converts a rule or a likelihood to the name of its class and the arguments of it."""
+    if rule is None:
+        return None
+    kind = type(rule)
+    name = keras.saving.get_registered_name(kind)
+    if keras.saving.get_registered_object(name) is not kind:
+        word = "rule" if isinstance(rule, Rule) else "likelihood"
+        raise ValueError(
+            f"a {word} of type {kind.__name__} cannot be saved: register its class with "
+            "keras.saving.register_keras_serializable()"
+        )
+    arguments = {
+        key: registered_config(argument) if isinstance(argument, Rule | Likelihood) else argument
+        for key, argument in rule.get_config().items()
+    }
+    return {"name": name.removeprefix(f"{_PACKAGE}>"), **arguments}
+
+
+def from_registered_config(config: Mapping[str, Any] | None) -> Any:
+    """Makes the rule or the likelihood of a `registered_config`."""
+    if config is None:
+        return None
+    arguments = {
+        key: from_registered_config(argument) if isinstance(argument, Mapping) else argument
+        for key, argument in config.items()
+    }
+    name = arguments.pop("name", None)
+    registered = (name, f"{_PACKAGE}>{name}")
+    kind = next(filter(None, map(keras.saving.get_registered_object, registered)), None)
+    if not isinstance(kind, type) or not issubclass(kind, Rule | Likelihood):
+        raise ValueError(
+            "the config of a rule or a likelihood names a class that is registered with Keras, got "
+            f"{name!r}: import the module that registers it"
+        )
+    return kind(**arguments)

@@ -57,14 +57,12 @@ def sharing_scope() -> Iterator[None]:
         >>> first is second, first is Owner.from_config(config)
         (True, False)
     """
-    if getattr(_scope, "memo", None) is not None:
-        yield
-        return
-    _scope.memo = {}
+    outer = getattr(_scope, "memo", None)
+    _scope.memo = {} if outer is None else outer
     try:
         yield
     finally:
-        _scope.memo = None
+        _scope.memo = outer
 
 
 class Shareable:
@@ -122,9 +120,7 @@ class Shareable:
 def wrap_from_config(cls: Any, around: Callable) -> None:
     """Replaces a `from_config` that a class defines itself by `around(cls, make, config)`.
 
-    Args:
-        cls: The class; nothing happens if it inherits its `from_config`.
-        around: Receives the `from_config` of the class as `make`, a function of the config.
+    `make` is the function of a config that it replaces. An inherited `from_config` stays.
     """
     if "from_config" not in cls.__dict__:
         return
@@ -138,21 +134,17 @@ def wrap_from_config(cls: Any, around: Callable) -> None:
 
 
 def _revive(cls: Any, make: Callable[[dict], Any], config: dict) -> Any:
-    if "shared_id" not in config:  # an outer from_config has removed it
-        return make(config)
-    config = dict(config)
-    shared_id = config.pop("shared_id")
-    memo = getattr(_scope, "memo", None)
-    if memo is None:
+    memo, shared_id = getattr(_scope, "memo", None), config.get("shared_id")
+    config = {key: entry for key, entry in config.items() if key != "shared_id"}
+    if shared_id is None or memo is None:  # an outer from_config has removed it
         return make(config)
     if shared_id not in memo:
         memo[shared_id] = make(config)
     layer = memo[shared_id]
     if not isinstance(layer, cls):
-        raise ValueError(
-            f"shared_id {shared_id} stands for a {type(layer).__name__} and for a {cls.__name__}: "
-            "the config has been edited, give each layer its own shared_id"
-        )
+        kinds = f"a {type(layer).__name__} and for a {cls.__name__}"
+        remedy = "the config has been edited, give each layer its own shared_id"
+        raise ValueError(f"shared_id {shared_id} stands for {kinds}: {remedy}")
     return layer
 
 

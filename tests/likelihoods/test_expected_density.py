@@ -8,7 +8,7 @@ import scipy.stats
 import tensorflow as tf
 
 from cgp.likelihoods import Magnitude, OneBit, StudentT, VonMises
-from cgp.likelihoods.sites import Moments, Site, between, distance, inverse
+from cgp.likelihoods.base import Moments, Site, between, distance, inverse
 
 VARIANCE = 0.3
 MEAN = np.array([0.8, -0.5])

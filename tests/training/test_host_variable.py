@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cgp.training.host_variable import HostVariable
+from cgp.training.post_updates import HostVariable
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import tensorflow as tf
 import cgp
 from cgp import statespace
 from cgp.likelihoods import Likelihood
-from cgp.likelihoods.sites import Site
-from cgp.training.registered import from_registered_config, registered_config
+from cgp.likelihoods.base import Site
+from cgp.training.saving import from_registered_config, registered_config
 
 
 @keras.saving.register_keras_serializable(package="tests")

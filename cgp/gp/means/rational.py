@@ -11,8 +11,8 @@ from cgp.gp.means.base import Mean, rows_of, whole_number
 from cgp.gp.means.poles import Arrangement, ConjugatePairs, FreePoles
 from cgp.gp.means.vector_fitting import PolesAndDelay, are_at_optimum, locate
 from cgp.linalg.arguments import ArrayLike, as_flag
-from cgp.training.array_memory import check_size
 from cgp.training.hyperparameters import declared, setting
+from cgp.training.saving import check_size
 
 _GOOD = 1e-3  # of the power of z: what a good fit leaves
 _FAR_BETTER = 0.25  # of the residual power: 6 dB, where it is by chance up to 2

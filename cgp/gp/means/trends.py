@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from cgp.gp.means.base import Mean, whole_number
 from cgp.linalg.arguments import ArrayLike, as_complex, as_flag
-from cgp.training.array_memory import check_size
 from cgp.training.hyperparameters import (
     Hyperparameter,
     InitialValues,
@@ -18,6 +17,7 @@ from cgp.training.hyperparameters import (
     setting,
 )
 from cgp.training.parameters import COMPLEX, in_steps_of
+from cgp.training.saving import check_size
 
 
 def real_number(number: float, name: str) -> float:

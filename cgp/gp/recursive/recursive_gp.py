@@ -40,8 +40,7 @@ from cgp.training.batches import check_epochs, compile_as_usual, require_one_rep
 from cgp.training.hyperparameters import one_number
 from cgp.training.keras_private import saved_variables
 from cgp.training.optimizers import LBFGS
-from cgp.training.saving import numbered
-from cgp.training.serving import Served
+from cgp.training.saving import Served, numbered
 
 _POLICIES: dict[str, type[Policy]] = {"sliding": Sliding, "growing": Growing, "budget": Budget}
 

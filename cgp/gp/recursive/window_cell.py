@@ -27,8 +27,8 @@ from cgp.linalg.cholesky import check_factor
 from cgp.linalg.short_repr import short_repr
 from cgp.online.cell import Outputs, Piece, Sample, step_outputs
 from cgp.online.structure import structure_of
-from cgp.training.array_memory import check_size
 from cgp.training.parameters import Parameter, values_by_name
+from cgp.training.saving import check_size
 
 _ELEMENTS = 2**22  # of factors that are computed together
 _CHUNK = 128  # samples between two looks at the clock

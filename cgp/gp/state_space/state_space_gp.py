@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
-from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
 from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
@@ -29,14 +28,13 @@ from cgp.gp.state_space.process_cell import PlacedState, ProcessCell
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_array, as_points
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike, as_flag, is_nan
+from cgp.linalg.arguments import ArrayLike, as_flag, is_nan, stateless_seed
 from cgp.online.cell import Outputs, Sample, step_outputs
 from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online.stream_samples import StateArrays
 from cgp.training import confirm, invalidate, refresh
-from cgp.training.registered import registered_config
-from cgp.training.serving import Online as OnlineStep
-from cgp.training.serving import Served
+from cgp.training.saving import Online as OnlineStep
+from cgp.training.saving import Served, registered_config
 
 _SHARED_PLACES = "all series of a StateSpaceGP go on together, over a line"
 

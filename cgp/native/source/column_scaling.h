@@ -4,7 +4,7 @@
 //
 // (Gill, Golub, Murray & Saunders, Math. Comp. 28, 1974, with adjoints for transposes). The running
 // sum is taken along the rows, so that each element is read and written once.
-// cgp/linalg/column_scaling.py does the same in TensorFlow.
+// cgp/linalg/tensorflow_updates.py does the same in TensorFlow.
 #pragma once
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 """Observations whose noise is not normal, as normal observations of the same signal.
 
 The signal `g = A x + b` of a step has moments by those of the state, and each of its components a
-site (see `cgp.likelihoods.sites`). Sites and state are found in turns, until both agree.
+site (see `cgp.likelihoods.base`). Sites and state are found in turns, until both agree.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import Form
-from cgp.likelihoods.base import Likelihood
-from cgp.likelihoods.sites import Moments, Site, between, distance, inverse, trace
+from cgp.likelihoods.base import Likelihood, Moments, Site, between, distance, inverse, trace
 from cgp.linalg.arguments import nan, real_as
 from cgp.linalg.batch_last import adjoint, cholesky, divide, matmul, matvec, solve
 from cgp.statespace.engines.decorrelation import decorrelated

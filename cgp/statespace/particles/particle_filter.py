@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
-from cgp.distributions.checks import stateless_seed
-from cgp.linalg.arguments import ArrayLike, check_whole
+from cgp.linalg.arguments import ArrayLike, check_whole, stateless_seed
 from cgp.statespace.compiled import graph_of
 from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
 from cgp.statespace.models.conditionally_linear import ConditionallyLinear

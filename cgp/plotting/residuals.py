@@ -1,4 +1,4 @@
-"""The plot of how well a fit describes its data: residuals, coverage and optima."""
+"""The plots of innovation diagnostics, and of how well a fit describes its data."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,14 +10,98 @@ from cgp.distributions import Marginals, principal_axes
 from cgp.gp import ExactGP, StateSpaceGP
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.plotting.drawing import BAND, DATA, MEAN, OUTSIDE, axes_of, draw_unit_normals, tidy
+from cgp.statespace import Diagnostics
 from cgp.statespace.filtering import process_block
 
 if TYPE_CHECKING:  # an optional dependency
     from matplotlib.axes import Axes
 
+
+def innovations(
+    diagnostics: Diagnostics, *, ax: "Sequence[Axes] | np.ndarray | None" = None
+) -> np.ndarray:
+    """Plots the innovation diagnostics of one series.
+
+    Three panels: the normalised innovation squared (NIS) of each step with its band; the modulus of
+    the autocorrelation at each lag with its bound (of real innovations, the autocorrelation with
+    two bounds); and the normalised innovations in the complex plane with the circle that holds them
+    with the level of the diagnostics (of real innovations, their histogram with the normal
+    density). If the model is right, the fractions in the titles are close to the level.
+
+    Args:
+        diagnostics: The result of `statespace.diagnostics`, of one series.
+        ax: Three matplotlib axes to plot on; a new figure if None.
+
+    Returns:
+        The three axes, a NumPy array of objects.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        TypeError: Not a `statespace.Diagnostics`.
+        ValueError: A batch of series, or axes that are not three.
+
+    Example:
+        >>> import cgp.plotting
+        >>> from cgp import statespace
+        >>> model = statespace.LinearGaussian(F=[[0.9j]], Q=[[1.0]], H=[[1.0]], R=[[0.5]])
+        >>> _, z = statespace.sample(model, steps=200, seed=0)
+        >>> result = statespace.filter(model, z)
+        >>> axes = cgp.plotting.innovations(statespace.diagnostics(result))
+        >>> axes[0].get_ylabel()
+        'NIS'
+    """
+    if not hasattr(diagnostics, "normalized_innovations"):
+        kind = type(diagnostics).__name__
+        raise TypeError(f"diagnostics must be a result of statespace.diagnostics, got {kind}")
+    e = diagnostics.normalized_innovations
+    if e.ndim != 2:
+        raise ValueError(
+            f"one series at a time: these are diagnostics of {e.shape[:-2]} series, "
+            "filter the one to look at by itself"
+        )
+    axes = axes_of(ax, 3, ncols=3, figsize=(11.0, 3.4))
+    percent = f"{100 * diagnostics.level:g} %"
+    is_complex = np.iscomplexobj(e)
+
+    steps, (low, high) = np.arange(len(e)), np.moveaxis(diagnostics.nis_bounds, -1, 0)
+    nis = diagnostics.nis
+    axes[0].fill_between(steps, low, high, **BAND)
+    inside, outside = (low <= nis) & (nis <= high), (nis < low) | (nis > high)
+    for chosen, color in ((inside, DATA["color"]), (outside, OUTSIDE)):
+        axes[0].plot(steps[chosen], nis[chosen], **DATA | {"color": color})
+    title = f"{diagnostics.fraction_inside:.1%} in the band of {percent}"
+    axes[0].set(xlabel="step", ylabel="NIS", title=title)
+
+    size = np.abs if is_complex else np.real
+    lags, m = diagnostics.autocorrelations.shape
+    for i in range(m):
+        at = np.arange(1, lags + 1) + 0.6 * ((i + 0.5) / m - 0.5)  # bars of elements side by side
+        bound = diagnostics.autocorrelation_bounds[:, i]
+        rho = size(diagnostics.autocorrelations[:, i])
+        axes[1].fill_between(at, 0.0 if is_complex else -bound, bound, **BAND)
+        axes[1].vlines(at, 0.0, rho, color=MEAN["color"], linewidth=1.5, zorder=3)
+    label = "modulus of autocorrelation" if is_complex else "autocorrelation"
+    p_value = diagnostics.portmanteau_p_value
+    axes[1].set(xlabel="lag", ylabel=label, title=f"Ljung and Box: p = {p_value:.2g}")
+    axes[1].locator_params(axis="x", integer=True)
+    if is_complex:
+        axes[1].set_ylim(bottom=0.0)
+
+    observed = e[~np.isnan(e)]
+    if is_complex:
+        draw_unit_normals(axes[2], observed, diagnostics.level)
+    else:
+        axes[2].hist(observed, bins="auto", density=True, **BAND)
+        x = np.linspace(-4.0, 4.0, 200)
+        axes[2].plot(x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), **MEAN)
+        axes[2].set(xlabel="normalised innovation", ylabel="density", title="beside the normal")
+    for axis in axes:
+        tidy(axis)
+    return axes
+
+
 _LEVEL = 0.95
-_SAME = 0.1
-"""The difference of log likelihood, in nats, below which optima count as the same."""
+_SAME = 0.1  # the difference of log likelihood, in nats, below which optima count as the same
 
 
 def fit_health(
@@ -61,8 +145,7 @@ def fit_health(
             variance zero in some direction; axes that are not three.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp.plotting
+        >>> import numpy as np, cgp.plotting
         >>> x = np.linspace(0.0, 3.0, 30)
         >>> gp = cgp.StateSpaceGP(cgp.kernels.Matern32(1.0, 1.0), noise_variance=0.1)
         >>> gp.compile(cgp.optimizers.LBFGS())
@@ -73,10 +156,9 @@ def fit_health(
     """
     if not isinstance(gp, ExactGP | StateSpaceGP):
         raise TypeError(f"gp must be an ExactGP or a StateSpaceGP, got {type(gp).__name__}")
-    if history is not None and not isinstance(history, keras.callbacks.History):
-        raise TypeError(
-            f"history must be what gp.fit returned, a History, got {type(history).__name__}"
-        )
+    if not isinstance(history, keras.callbacks.History | None):
+        kind = type(history).__name__
+        raise TypeError(f"history must be what gp.fit returned, a History, got {kind}")
     residuals = _residuals(gp)
     axes = axes_of(ax, 3, ncols=3, figsize=(11.0, 3.4))
     draw_unit_normals(axes[0], residuals, 0.5, _LEVEL)
@@ -133,26 +215,16 @@ def _draw_coverage(ax: "Axes", residuals: np.ndarray) -> None:
     inside = np.sort(-np.expm1(-(np.abs(residuals) ** 2)))
     shares = np.arange(count + 1) / count
     ax.plot([0.0, *inside, 1.0], [*shares, 1.0], drawstyle="steps-post", **MEAN)
-    ax.set(
-        xlabel="probability of the region",
-        ylabel="share of targets inside",
-        title=f"{np.mean(inside <= 0.5):.1%} in regions of 50 %",
-        xlim=(0.0, 1.0),
-        ylim=(0.0, 1.0),
-    )
+    title = f"{np.mean(inside <= 0.5):.1%} in regions of 50 %"
+    ax.set(xlabel="probability of the region", ylabel="share of targets inside", title=title)
+    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
 
 
 def _draw_optima(ax: "Axes", losses: np.ndarray) -> None:
     """Plots how far the optima of several starts lie above the best, in nats."""
     if not losses.size:
-        ax.text(
-            0.5,
-            0.5,
-            "no optima to compare:\ngive the history of\ngp.fit(x, z, restarts=8)",
-            ha="center",
-            va="center",
-            transform=ax.transAxes,
-        )
+        text = "no optima to compare:\ngive the history of\ngp.fit(x, z, restarts=8)"
+        ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes)
         ax.set_axis_off()
         return
     excess = np.sort(losses - losses.min())
@@ -162,10 +234,7 @@ def _draw_optima(ax: "Axes", losses: np.ndarray) -> None:
         chosen = (excess <= _SAME) == agrees
         ax.plot(starts[chosen], excess[chosen], **DATA | {"color": color, "markersize": 8.0})
     ax.set_yscale("symlog", linthresh=_SAME)
-    ax.set(
-        xlabel="start, the best first",
-        ylabel="nats above the best",
-        title=f"{np.sum(excess <= _SAME)} of {len(excess)} starts agree",
-    )
+    title = f"{np.sum(excess <= _SAME)} of {len(excess)} starts agree"
+    ax.set(xlabel="start, the best first", ylabel="nats above the best", title=title)
     ax.set_ylim(-0.5 * _SAME, max(10.0 * _SAME, 2.0 * excess[-1]))
     ax.locator_params(axis="x", integer=True)
