@@ -238,7 +238,7 @@ def test_few_names_say_nothing():
 
 
 LONG_FUNCTIONS = {
-    "conditional_particles._run",
+    "particle_filter._run",
     "diagnostics.diagnostics",
     "particle_recursion.run",
     "served_process.served",

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from cgp.linalg.arguments import real_diagonal
-from cgp.statespace.engines.chunked_filter import StateMoments
+from cgp.statespace.engines.chunked_engine import StateMoments
 from cgp.statespace.filtering import innovate, observation_moments, observed_means
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series

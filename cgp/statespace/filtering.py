@@ -12,13 +12,13 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, as_flag, nan
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace.engines import differentiable_filter
-from cgp.statespace.engines.chunked_filter import StateMoments, check_possible
-from cgp.statespace.linearization.affine import Rule
+from cgp.statespace.engines.chunked_engine import StateMoments, check_possible
 from cgp.statespace.linearization.linearized_model import AnyModel, linearized, measurable
+from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.results import Filtered, covariance_marginals
 from cgp.statespace.series import Series
-from cgp.statespace.switching.interacting_models import InteractingModels
+from cgp.statespace.switching import InteractingModels
 
 
 @as_it_stands

@@ -14,10 +14,10 @@ from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.short_repr import short_repr
 from cgp.statespace.engines.filter_step import State, predict
 from cgp.statespace.filtering import moments, observation_moments, observed_means
-from cgp.statespace.linearization.affine import Rule
 from cgp.statespace.linearization.linearized_model import AnyModel, linearized, noise_of
-from cgp.statespace.models.conversion import as_dtype, whole_steps
+from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.models.model_base import as_dtype, whole_steps
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.results import Filtered, covariance_marginals
 from cgp.statespace.series import Series, known_inputs

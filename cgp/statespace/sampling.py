@@ -11,12 +11,11 @@ from cgp.linalg.gradients import without_gradient
 from cgp.linalg.short_repr import short_repr
 from cgp.statespace.engines import differentiable_filter
 from cgp.statespace.filtering import observed_means
-from cgp.statespace.linearization.affine import Rule
 from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
-from cgp.statespace.models.conversion import as_dtype, whole_steps
+from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian
-from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
-from cgp.statespace.models.simulation import simulated, white
+from cgp.statespace.models.model_base import as_dtype, whole_steps
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian, simulated, white
 from cgp.statespace.series import Series, known_inputs
 from cgp.statespace.smoothing import smooth, smoothing_model
 

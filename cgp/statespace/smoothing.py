@@ -14,7 +14,6 @@ from cgp.linalg.arguments import ArrayLike, as_flag, squared_modulus
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines import differentiable_smoother
 from cgp.statespace.filtering import moments as filtered_moments
-from cgp.statespace.linearization.affine import Rule
 from cgp.statespace.linearization.likelihood_update import MOST_TURNS
 from cgp.statespace.linearization.linearized_model import (
     Along,
@@ -23,6 +22,7 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
+from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.results import OfEachSeries, SeriesResult, factor_marginals, variances_of

@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import real_as, squared_modulus
 from cgp.linalg.batch_last import adjoint, dot, inverse_or_zero, matmul, matvec, outer
-from cgp.statespace.engines.filter_step import State, density
-from cgp.statespace.engines.forward_pass import ForwardPass, System, at, forward_pass
+from cgp.statespace.engines.filter_step import ForwardPass, State, System, at, density, forward_pass
 
 DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")
 """The fields of a `System` that gradients flow to."""

@@ -1,4 +1,8 @@
-"""The Kalman filter over a series of any length, with its gradient, by the engine that serves."""
+"""The Kalman filter over a series of any length, with its gradient, by the engine that serves.
+
+On a CPU, eagerly and in training, compiled ops, where they were built and do not refuse; else
+chunks that XLA compiles; all steps at once, where that is asked for.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,15 +11,29 @@ import tensorflow as tf
 from tensorflow.experimental.numpy import moveaxis
 
 from cgp.linalg.gradients import without_gradient
-from cgp.statespace.engines import native_engine
+from cgp.statespace.engines import chunked_engine, native_engine, parallel_engine
 from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, Cotangents, hermitian
-from cgp.statespace.engines.choice import Engine, computed
-from cgp.statespace.engines.chunked_filter import StateMoments
-from cgp.statespace.engines.filter_step import State
-from cgp.statespace.engines.forward_pass import System
+from cgp.statespace.engines.chunked_engine import StateMoments
+from cgp.statespace.engines.filter_step import State, System
 from cgp.statespace.engines.kalman_system import KalmanSystem, batch_of, for_loops, from_loops
 
 Pullback = Callable[[KalmanSystem, Cotangents, State], list[tf.Tensor]]
+
+
+def computed(
+    parallel: bool, natively: Callable[[], Any], in_tensorflow: Callable[[Any], Any]
+) -> Any:
+    """Computes a filter or a smoother by the engine that serves.
+
+    Args:
+        parallel: Whether to compute all steps at once.
+        natively: Computes it by compiled ops; it returns None where they do not serve, or refuse.
+        in_tensorflow: Computes it by a module of functions `log_likelihood`, `moments`, `pullback`
+            and `smooth`.
+    """
+    result = None if parallel else natively()
+    engine = parallel_engine if parallel else chunked_engine
+    return in_tensorflow(engine) if result is None else result
 
 
 def log_likelihood(system: KalmanSystem, parallel: bool = False) -> tf.Tensor:
@@ -23,7 +41,7 @@ def log_likelihood(system: KalmanSystem, parallel: bool = False) -> tf.Tensor:
 
     Args:
         system: The series and their model.
-        parallel: Whether to compute all steps at once, by `cgp.statespace.engines.parallel_filter`.
+        parallel: Whether to compute all steps at once, by `cgp.statespace.engines.parallel_engine`.
     """
 
     def cotangents(by_total: tf.Tensor) -> Cotangents:
@@ -64,7 +82,7 @@ def _natively(function: Callable[[KalmanSystem], Any], system: KalmanSystem) -> 
 def _differentiable(
     function: Callable[[System, State], tuple[Any, State]],
     cotangents: Callable[..., Cotangents],
-    engine: Engine,
+    engine: Any,
     system: KalmanSystem,
 ) -> tuple[tf.Tensor, ...]:
     """The values of a function, with the gradient of the pullback of its engine.

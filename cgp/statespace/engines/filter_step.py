@@ -1,9 +1,10 @@
-"""One step of the square-root Kalman filter: predict and update, as functions of arrays.
+"""The square-root Kalman filter as functions of arrays: one step, and a loop of steps for XLA.
 
 All filters in cgp use these steps: those of whole series, the smoother, forecasts, online filters
 and state-space Gaussian processes. The batch axis is the last, of length 1 where all series share a
-value. A covariance is computed once for all series that share it: the batch axis of its factor is
-then 1, whatever that of the means.
+value; in the loop time is the first axis, also of length 1 where nothing varies along it. A
+covariance is computed once for all series that share it: the batch axis of its factor is then 1,
+whatever that of the means.
 """
 
 import math
@@ -16,6 +17,7 @@ from cgp.distributions.forms import Form
 from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import real_as, squared_modulus
 from cgp.linalg.batch_last import (
+    adjoint,
     condition,
     dot,
     inverse_or_zero,
@@ -87,7 +89,7 @@ def update(
     """The measurement update, one component of the observation at a time.
 
     Each component by Carlson's formula (AIAA J. 11, 1973). The noise of the components must be
-    uncorrelated (see `cgp.statespace.engines.decorrelation`). A missing component changes nothing.
+    uncorrelated (see `cgp.statespace.engines.kalman_system`). A missing component changes nothing.
 
     Args:
         state: The moments before the observation.
@@ -170,3 +172,119 @@ def _loss_of_the_certain(
     return tf.where(
         tf.abs(deviation) <= tolerance * size, tf.zeros_like(size), tf.constant(np.inf, dtype)
     )
+
+
+class System(NamedTuple):
+    """x' = F x + b + w, w of covariance Q; each component of z is h x + v, v of variance r."""
+
+    F: tf.Tensor
+    """Transition, `[T, n, n, B]`; in all of these T and B are 1 where nothing varies."""
+    Q: tf.Tensor
+    """Process noise covariance, `[T, n, n, B]`; gradients flow to it."""
+    Q_factor: tf.Tensor
+    """G, `[T, n, q, B]`, with `Q = G Gᴴ`; computations use it."""
+    h: tf.Tensor
+    """`[T, m, n, B]`."""
+    r: tf.Tensor
+    """Observation noise variances, real, `[T, m, B]`; the components are uncorrelated."""
+    b: tf.Tensor
+    """`[T, n, B]`."""
+    z: tf.Tensor
+    """`[T, m, B]`; any finite number where missing."""
+    observed: tf.Tensor
+    """Real, `[T, m, B]`: 1, or 0 where missing."""
+
+
+class ForwardPass(NamedTuple):
+    """The moments along a chunk."""
+
+    predicted_means: tf.Tensor
+    """Before the observation of each step, `[T, n, B]`."""
+    predicted_chols: tf.Tensor
+    """`[T, n, n, B]`."""
+    filtered_means: tf.Tensor
+    """After it, `[T, n, B]`."""
+    filtered_chols: tf.Tensor
+    """`[T, n, n, B]`."""
+    log_likelihoods: tf.Tensor
+    """Real, `[T, B]`."""
+    deviations: tf.Tensor
+    """Deviation of each component from its mean given the components before it, `[T, m, B]`."""
+    variances: tf.Tensor
+    """Variances of the deviations, real, `[T, m, B]`; 1 where missing."""
+    crosses: tf.Tensor
+    """Cross-covariance of the state and each component, `P hᴴ`, `[T, m, n, B]`."""
+
+
+def at(a: tf.Tensor, t: int | tf.Tensor) -> tf.Tensor:
+    """The value at step t of a chunk."""
+    return a[0] if a.shape[0] == 1 else a[t]
+
+
+def at_known(a: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
+    """`at`, in a graph that may not know whether the first axis is 1."""
+    return a[tf.minimum(t, tf.shape(a)[0] - 1)]
+
+
+def update_at(
+    system: System, t: int | tf.Tensor, state: State
+) -> tuple[State, tf.Tensor, list[Innovation]]:
+    """`update` with the observation of step t."""
+    return update(state, *(at(a, t) for a in (system.h, system.r, system.z, system.observed)))
+
+
+def predict_at(system: System, t: int | tf.Tensor, state: State) -> State:
+    """`predict` from step t to the next."""
+    return predict(state, *(at(a, t) for a in (system.F, system.Q_factor, system.b)))
+
+
+def log_likelihood(system: System, state: State, length: tf.Tensor) -> tuple[tf.Tensor, State]:
+    """The log likelihood of the first `length` steps, `[B]`, and the state predicted after them."""
+
+    def step(t: tf.Tensor, state: State, total: tf.Tensor) -> tuple[tf.Tensor, State, tf.Tensor]:
+        state, log_likelihood, _ = update_at(system, t, state)
+        return t + 1, predict_at(system, t, state), total + log_likelihood
+
+    total = tf.zeros_like(system.z[0, 0], dtype=system.r.dtype)
+    _, state, total = tf.while_loop(lambda t, *_: t < length, step, (tf.constant(0), state, total))
+    return total, state
+
+
+def forward_pass(system: System, state: State, length: tf.Tensor) -> tuple[ForwardPass, State]:
+    """The moments of the first `length` steps, zero after them, and the state predicted next."""
+    steps, (m, n) = system.z.shape[0], system.h.shape[1:3]
+    columns, matrices = state.mean.shape[-1], state.chol.shape[-1]
+    dtype, real = state.mean.dtype, system.r.dtype
+    kinds = [  # in the order of a `ForwardPass`
+        (dtype, [n, columns]),
+        (dtype, [n, n, matrices]),
+        (dtype, [n, columns]),
+        (dtype, [n, n, matrices]),
+        (real, [columns]),
+        (dtype, [m, columns]),
+        (real, [m, matrices]),
+        (dtype, [m, n, matrices]),
+    ]
+    arrays = [tf.TensorArray(dtype, steps, element_shape=shape) for dtype, shape in kinds]
+
+    def step(
+        t: tf.Tensor, state: State, arrays: list[tf.TensorArray]
+    ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
+        after, log_likelihood, innovations = update_at(system, t, state)
+        deviations, variances, crosses = (
+            tf.stack(arrays) for arrays in zip(*innovations, strict=True)
+        )
+        values = (*state, *after, log_likelihood, deviations, variances, crosses)
+        arrays = [array.write(t, a) for array, a in zip(arrays, values, strict=True)]
+        return t + 1, predict_at(system, t, after), arrays
+
+    _, state, arrays = tf.while_loop(
+        lambda t, *_: t < length, step, (tf.constant(0), state, arrays)
+    )
+    return ForwardPass(*(array.stack() for array in arrays)), state
+
+
+def covariances(chols: tf.Tensor) -> tf.Tensor:
+    """`L Lᴴ` of each step, `[T, n, n, B]`."""
+    chols = tf.einsum("tijb->ijtb", chols)
+    return tf.einsum("ijtb->tijb", matmul(chols, adjoint(chols)))

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, hermitian
-from cgp.statespace.engines.chunked_filter import StateMoments
+from cgp.statespace.engines.chunked_engine import StateMoments
 from cgp.statespace.engines.kalman_system import KalmanSystem, batch_of
 
 

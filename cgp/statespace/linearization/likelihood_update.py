@@ -15,9 +15,9 @@ from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.sites import Moments, Site, between, distance, inverse, trace
 from cgp.linalg.arguments import nan, real_as
 from cgp.linalg.batch_last import adjoint, cholesky, divide, matmul, matvec, solve
-from cgp.statespace.engines.decorrelation import decorrelated
 from cgp.statespace.engines.filter_step import State, update
-from cgp.statespace.linearization.affine import Affine
+from cgp.statespace.engines.kalman_system import decorrelated
+from cgp.statespace.linearization.rules import Affine
 
 Decorrelation = Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 MOST_TURNS = 500

@@ -11,12 +11,11 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import with_factor_gradient
 from cgp.statespace.engines.filter_step import State
-from cgp.statespace.linearization.affine import Affine, Rule
 from cgp.statespace.linearization.likelihood_update import MOST_TURNS
 from cgp.statespace.linearization.linearized_step import Linearized, Stepper, StepSystem
-from cgp.statespace.linearization.taylor import Taylor
-from cgp.statespace.models.factored_covariance import FactoredCovariance
+from cgp.statespace.linearization.rules import Affine, Rule, Taylor
 from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.model_base import FactoredCovariance
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.models.widely_linear import widely_linear
 from cgp.statespace.series import Series

@@ -19,10 +19,8 @@ from cgp.linalg.batch_last import with_factor_gradient
 from cgp.linalg.gradients import without_gradient, without_warnings_of_casts
 from cgp.statespace.compiled import CompiledByShape, graph_of
 from cgp.statespace.engines.backward_pass import ONCE
-from cgp.statespace.engines.chunked_scan import Chunks
-from cgp.statespace.engines.filter_step import State, predict
-from cgp.statespace.engines.forward_pass import at
-from cgp.statespace.linearization.affine import Affine, Rule
+from cgp.statespace.engines.chunked_engine import Chunks
+from cgp.statespace.engines.filter_step import State, at, predict
 from cgp.statespace.linearization.likelihood_update import (
     MOST_TURNS,
     Measured,
@@ -31,6 +29,7 @@ from cgp.statespace.linearization.likelihood_update import (
     accuracy,
     updated_by,
 )
+from cgp.statespace.linearization.rules import Affine, Rule
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 
 

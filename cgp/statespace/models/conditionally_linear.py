@@ -6,10 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike, check_finite
-from cgp.statespace.models.conversion import of_one_dtype
-from cgp.statespace.models.factored_covariance import FactoredCovariance
-from cgp.statespace.models.immutable import KeepsGraphs
 from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model
+from cgp.statespace.models.model_base import FactoredCovariance, KeepsGraphs, of_one_dtype
 
 REPLACED = ("F", "Q", "H", "R")
 

@@ -7,11 +7,14 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, check_finite, complex_dtype
-from cgp.statespace.models.conversion import as_dtype, matrix_or_word, of_one_dtype
-from cgp.statespace.models.diffuse_start import diffuse_variance
-from cgp.statespace.models.factored_covariance import FactoredCovariance
-from cgp.statespace.models.immutable import Settled
-from cgp.statespace.models.stationary_covariance import stationary_chol
+from cgp.statespace.models.initial_states import diffuse_variance, stationary_chol
+from cgp.statespace.models.model_base import (
+    FactoredCovariance,
+    Settled,
+    as_dtype,
+    matrix_or_word,
+    of_one_dtype,
+)
 
 _MATRICES = ("F", "Q", "H", "R", "B")
 _GIVEN = ("F", "H", "B", "b", "d")

@@ -13,8 +13,8 @@ from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_of_python
 from cgp.linalg.cholesky import check_factor
 from cgp.linalg.short_repr import short_repr
 from cgp.observations import as_observations, check_rounding
-from cgp.statespace.models.conversion import as_dtype
 from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.model_base import as_dtype
 from cgp.statespace.series import check_labels
 
 

@@ -9,12 +9,10 @@ import tensorflow as tf
 from cgp.distributions.forms import SecondMoments
 from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import real_as, squared_modulus
-from cgp.statespace.engines.decorrelation import decorrelated
-from cgp.statespace.engines.filter_step import density
-from cgp.statespace.engines.forward_pass import at_known
+from cgp.statespace.engines.filter_step import at_known, density
+from cgp.statespace.engines.kalman_system import decorrelated
 from cgp.statespace.linearization.linearized_model import AnyModel
-from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
-from cgp.statespace.models.simulation import white
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian, white
 from cgp.statespace.results import SeriesResult, covariance_marginals
 from cgp.statespace.series import Series
 
