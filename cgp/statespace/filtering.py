@@ -272,18 +272,14 @@ def observation_moments(model: LinearGaussian, moments: StateMoments) -> forms.S
 class Block(NamedTuple):
     """The results of filtering a block of observations."""
 
-    predicted: Marginals
-    """The predictions of the observations, `[..., T, m]`, NumPy."""
-    states: Marginals
-    """The states after them, `[..., T, n]`, NumPy."""
+    predicted: Marginals  # The predictions of the observations, `[..., T, m]`, NumPy
+    states: Marginals  # The states after them, `[..., T, n]`, NumPy
     moments: StateMoments
     """The moments along the block, working values; series may share covariances."""
     last_mean: tf.Tensor
     """The mean of the state after the last observation, working values, `[..., n]`."""
-    last_chol: tf.Tensor
-    """The factor of that state, `[..., n, n]`."""
-    inputs: tf.Tensor | None
-    """The known inputs, working values."""
+    last_chol: tf.Tensor  # The factor of that state, `[..., n, n]`
+    inputs: tf.Tensor | None  # The known inputs, working values
 
 
 def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None = None) -> Block:

@@ -133,16 +133,11 @@ class SmoothedMoments(NamedTuple):
     meaning. Series may share all but the means, with batch axes of 1.
     """
 
-    means: tf.Tensor
-    """`[..., T, n]`."""
-    covariances: tf.Tensor
-    """`[..., T, n, n]`."""
-    lags: tf.Tensor
-    """`[..., T, n, n]`."""
-    gains: tf.Tensor
-    """`[..., T, n, n]`."""
-    chols: tf.Tensor
-    """`[..., T, n, n]`."""
+    means: tf.Tensor  # `[..., T, n]`
+    covariances: tf.Tensor  # `[..., T, n, n]`
+    lags: tf.Tensor  # `[..., T, n, n]`
+    gains: tf.Tensor  # `[..., T, n, n]`
+    chols: tf.Tensor  # `[..., T, n, n]`
 
 
 def moments(series: Series, parallel: bool = False) -> SmoothedMoments:

@@ -54,14 +54,10 @@ class MixtureMoments(NamedTuple):
     predicted_chols: tf.Tensor
     filtered_means: tf.Tensor
     filtered_chols: tf.Tensor
-    observation_means: tf.Tensor
-    """The mean predicted of the observation, `[m, B]`."""
-    observation_covariances: tf.Tensor
-    """`[m, m, B]`."""
-    log_likelihoods: tf.Tensor
-    """Real, `[B]`."""
-    probabilities: tf.Tensor
-    """The probabilities of the models given the observation, `[K, B]`."""
+    observation_means: tf.Tensor  # The mean predicted of the observation, `[m, B]`
+    observation_covariances: tf.Tensor  # `[m, m, B]`
+    log_likelihoods: tf.Tensor  # Real, `[B]`
+    probabilities: tf.Tensor  # The probabilities of the models given the observation, `[K, B]`
 
 
 Loop = Callable[..., tuple[MixtureMoments, Modes]]

@@ -16,8 +16,7 @@ from cgp.linalg.arguments import real_as, squared_modulus
 from cgp.linalg.batch_last import adjoint, dot, inverse_or_zero, matmul, matvec, outer
 from cgp.statespace.engines.filter_step import ForwardPass, State, System, at, density, forward_pass
 
-DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")
-"""The fields of a `System` that gradients flow to."""
+DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")  # The fields of a `System` that gradients flow to
 
 ONCE = "the filter is differentiable once: take differences of gradients for a Hessian"
 """The answer to a second derivative."""
@@ -29,25 +28,18 @@ class Cotangents(NamedTuple):
     Gradients with respect to means and covariances may be None, which stands for zero.
     """
 
-    predicted_means: tf.Tensor | None
-    """`[T, n, B]`."""
-    predicted_covariances: tf.Tensor | None
-    """Hermitian, `[T, n, n, B]`."""
-    filtered_means: tf.Tensor | None
-    """`[T, n, B]`."""
-    filtered_covariances: tf.Tensor | None
-    """Hermitian, `[T, n, n, B]`."""
-    log_likelihoods: tf.Tensor
-    """Real, `[T, B]`; T is 1 where it is the same at all steps."""
+    predicted_means: tf.Tensor | None  # `[T, n, B]`
+    predicted_covariances: tf.Tensor | None  # Hermitian, `[T, n, n, B]`
+    filtered_means: tf.Tensor | None  # `[T, n, B]`
+    filtered_covariances: tf.Tensor | None  # Hermitian, `[T, n, n, B]`
+    log_likelihoods: tf.Tensor  # Real, `[T, B]`; T is 1 where it is the same at all steps
 
 
 class StateCotangent(NamedTuple):
     """The gradients with respect to the moments of a state."""
 
-    mean: tf.Tensor
-    """`[n, B]`."""
-    covariance: tf.Tensor
-    """`[n, n, B]`."""
+    mean: tf.Tensor  # `[n, B]`
+    covariance: tf.Tensor  # `[n, n, B]`
 
 
 def backward_pass(

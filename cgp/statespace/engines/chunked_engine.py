@@ -127,20 +127,14 @@ class StateMoments(NamedTuple):
     log likelihoods `[T, B]`.
     """
 
-    predicted_means: tf.Tensor
-    """`[B, T, n]`."""
-    predicted_covariances: tf.Tensor
-    """`[T, n, n, B]`, with B = 1 where all series share them."""
-    filtered_means: tf.Tensor
-    """`[B, T, n]`."""
-    filtered_covariances: tf.Tensor
-    """`[T, n, n, B]`."""
-    log_likelihoods: tf.Tensor
-    """Real, `[B, T]`."""
+    predicted_means: tf.Tensor  # `[B, T, n]`
+    predicted_covariances: tf.Tensor  # `[T, n, n, B]`, with B = 1 where all series share them
+    filtered_means: tf.Tensor  # `[B, T, n]`
+    filtered_covariances: tf.Tensor  # `[T, n, n, B]`
+    log_likelihoods: tf.Tensor  # Real, `[B, T]`
     predicted_chols: tf.Tensor
     """`[T, n, n, B]`. Gradients flow to the covariances, not to the factors."""
-    filtered_chols: tf.Tensor
-    """`[T, n, n, B]`, also without gradient."""
+    filtered_chols: tf.Tensor  # `[T, n, n, B]`, also without gradient
 
 
 def check_possible(moments: StateMoments) -> None:
@@ -296,10 +290,8 @@ class _Steps(NamedTuple):
     F: tf.Tensor
     Q_factor: tf.Tensor
     b: tf.Tensor
-    means: tf.Tensor
-    """`[T, n, B]`."""
-    chols: tf.Tensor
-    """`[T, n, n, B]`."""
+    means: tf.Tensor  # `[T, n, B]`
+    chols: tf.Tensor  # `[T, n, n, B]`
 
 
 def smooth(system: System, start: State, filtered: State) -> list[tf.Tensor]:

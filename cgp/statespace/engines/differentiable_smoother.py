@@ -42,29 +42,20 @@ class SmootherInputs(NamedTuple):
     Time is the last axis but one and may be 1, as the batch axis may, where nothing varies.
     """
 
-    F: tf.Tensor
-    """`[n, n, T, B]`."""
-    Q: tf.Tensor
-    """`[n, n, T, B]`."""
-    b: tf.Tensor
-    """`[n, T, B]`."""
-    means: tf.Tensor
-    """Filtered, `[n, T, B]`."""
-    covariances: tf.Tensor
-    """Filtered, `[n, n, T, B]`."""
+    F: tf.Tensor  # `[n, n, T, B]`
+    Q: tf.Tensor  # `[n, n, T, B]`
+    b: tf.Tensor  # `[n, T, B]`
+    means: tf.Tensor  # Filtered, `[n, T, B]`
+    covariances: tf.Tensor  # Filtered, `[n, n, T, B]`
 
 
 class SmootherMoments(NamedTuple):
     """The smoothed moments, or their cotangents; the last lag and the last gain mean nothing."""
 
-    means: tf.Tensor
-    """`[n, T, B]`."""
-    covariances: tf.Tensor
-    """`[n, n, T, B]`."""
-    lags: tf.Tensor
-    """`Ps⁺ Jᴴ`, `[n, n, T, B]`."""
-    gains: tf.Tensor
-    """J, `[n, n, T, B]`."""
+    means: tf.Tensor  # `[n, T, B]`
+    covariances: tf.Tensor  # `[n, n, T, B]`
+    lags: tf.Tensor  # `Ps⁺ Jᴴ`, `[n, n, T, B]`
+    gains: tf.Tensor  # J, `[n, n, T, B]`
 
 
 def pullback(

@@ -46,23 +46,17 @@ class State(NamedTuple):
 class Innovation(NamedTuple):
     """The innovation of one component of an observation, given the components before it."""
 
-    deviation: tf.Tensor
-    """The component less its predicted mean, `[B]`; zero where missing."""
-    variance: tf.Tensor
-    """The variance S of the deviation, real, `[B]`; 1 where missing."""
-    cross: tf.Tensor
-    """The cross-covariance of the state and the component, `P hᴴ`, `[n, B]`."""
+    deviation: tf.Tensor  # The component less its predicted mean, `[B]`; zero where missing
+    variance: tf.Tensor  # The variance S of the deviation, real, `[B]`; 1 where missing
+    cross: tf.Tensor  # The cross-covariance of the state and the component, `P hᴴ`, `[n, B]`
 
 
 class BatchLastMarginals(NamedTuple):
     """The moments of components, batch last."""
 
-    mean: tf.Tensor
-    """`[m, B]`."""
-    variance: tf.Tensor
-    """Real, `[m, B]`."""
-    pseudo_variance: tf.Tensor | None
-    """Complex, `[m, B]`; None if it is zero or the model real."""
+    mean: tf.Tensor  # `[m, B]`
+    variance: tf.Tensor  # Real, `[m, B]`
+    pseudo_variance: tf.Tensor | None  # Complex, `[m, B]`; None if it is zero or the model real
 
 
 def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -> State:
@@ -177,43 +171,28 @@ def _loss_of_the_certain(
 class System(NamedTuple):
     """x' = F x + b + w, w of covariance Q; each component of z is h x + v, v of variance r."""
 
-    F: tf.Tensor
-    """Transition, `[T, n, n, B]`; in all of these T and B are 1 where nothing varies."""
-    Q: tf.Tensor
-    """Process noise covariance, `[T, n, n, B]`; gradients flow to it."""
-    Q_factor: tf.Tensor
-    """G, `[T, n, q, B]`, with `Q = G Gᴴ`; computations use it."""
-    h: tf.Tensor
-    """`[T, m, n, B]`."""
-    r: tf.Tensor
-    """Observation noise variances, real, `[T, m, B]`; the components are uncorrelated."""
-    b: tf.Tensor
-    """`[T, n, B]`."""
-    z: tf.Tensor
-    """`[T, m, B]`; any finite number where missing."""
-    observed: tf.Tensor
-    """Real, `[T, m, B]`: 1, or 0 where missing."""
+    F: tf.Tensor  # Transition, `[T, n, n, B]`; in all of these T and B are 1 where nothing varies
+    Q: tf.Tensor  # Process noise covariance, `[T, n, n, B]`; gradients flow to it
+    Q_factor: tf.Tensor  # G, `[T, n, q, B]`, with `Q = G Gᴴ`; computations use it
+    h: tf.Tensor  # `[T, m, n, B]`
+    r: tf.Tensor  # Observation noise variances, real, `[T, m, B]`; the components are uncorrelated
+    b: tf.Tensor  # `[T, n, B]`
+    z: tf.Tensor  # `[T, m, B]`; any finite number where missing
+    observed: tf.Tensor  # Real, `[T, m, B]`: 1, or 0 where missing
 
 
 class ForwardPass(NamedTuple):
     """The moments along a chunk."""
 
-    predicted_means: tf.Tensor
-    """Before the observation of each step, `[T, n, B]`."""
-    predicted_chols: tf.Tensor
-    """`[T, n, n, B]`."""
-    filtered_means: tf.Tensor
-    """After it, `[T, n, B]`."""
-    filtered_chols: tf.Tensor
-    """`[T, n, n, B]`."""
-    log_likelihoods: tf.Tensor
-    """Real, `[T, B]`."""
+    predicted_means: tf.Tensor  # Before the observation of each step, `[T, n, B]`
+    predicted_chols: tf.Tensor  # `[T, n, n, B]`
+    filtered_means: tf.Tensor  # After it, `[T, n, B]`
+    filtered_chols: tf.Tensor  # `[T, n, n, B]`
+    log_likelihoods: tf.Tensor  # Real, `[T, B]`
     deviations: tf.Tensor
     """Deviation of each component from its mean given the components before it, `[T, m, B]`."""
-    variances: tf.Tensor
-    """Variances of the deviations, real, `[T, m, B]`; 1 where missing."""
-    crosses: tf.Tensor
-    """Cross-covariance of the state and each component, `P hᴴ`, `[T, m, n, B]`."""
+    variances: tf.Tensor  # Variances of the deviations, real, `[T, m, B]`; 1 where missing
+    crosses: tf.Tensor  # Cross-covariance of the state and each component, `P hᴴ`, `[T, m, n, B]`
 
 
 def at(a: tf.Tensor, t: int | tf.Tensor) -> tf.Tensor:

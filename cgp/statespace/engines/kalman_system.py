@@ -22,28 +22,17 @@ class KalmanSystem(NamedTuple):
     where `chol` has no batch axis, or one of 1.
     """
 
-    F: tf.Tensor
-    """`[n, n]`, or `[T, n, n, B]`."""
-    Q: tf.Tensor
-    """`[n, n]`, or `[T, n, n, B]`."""
-    Q_factor: tf.Tensor
-    """`[n, q]`, or `[T, n, q, B]`."""
-    h: tf.Tensor
-    """`[m, n]`, or `[T, m, n, B]`."""
-    r: tf.Tensor
-    """Real, `[m]`, or `[T, m, B]`."""
-    b: tf.Tensor
-    """`[n]`, or `[T, n, B]`."""
-    z: tf.Tensor
-    """The observations, those of each series side by side in memory, `[B, T, m]`."""
-    observed: tf.Tensor
-    """Real, `[m]`, or `[T, m, B]`."""
-    mean: tf.Tensor
-    """`[n]`, or `[n, B]`."""
-    covariance: tf.Tensor
-    """`[n, n]`, or `[n, n, B]`; gradients flow to it."""
-    chol: tf.Tensor
-    """The factor of the first covariance, which computations use."""
+    F: tf.Tensor  # `[n, n]`, or `[T, n, n, B]`
+    Q: tf.Tensor  # `[n, n]`, or `[T, n, n, B]`
+    Q_factor: tf.Tensor  # `[n, q]`, or `[T, n, q, B]`
+    h: tf.Tensor  # `[m, n]`, or `[T, m, n, B]`
+    r: tf.Tensor  # Real, `[m]`, or `[T, m, B]`
+    b: tf.Tensor  # `[n]`, or `[T, n, B]`
+    z: tf.Tensor  # The observations, those of each series side by side in memory, `[B, T, m]`
+    observed: tf.Tensor  # Real, `[m]`, or `[T, m, B]`
+    mean: tf.Tensor  # `[n]`, or `[n, B]`
+    covariance: tf.Tensor  # `[n, n]`, or `[n, n, B]`; gradients flow to it
+    chol: tf.Tensor  # The factor of the first covariance, which computations use
 
 
 _RANKS = KalmanSystem(

@@ -135,16 +135,11 @@ _ROUNDING = 64.0
 class Element(NamedTuple):
     """The density of a state, and what some successive observations tell of it; see above."""
 
-    A: tf.Tensor
-    """`[n, n, T, B]`; in these matrices B is 1 where all series share covariances."""
-    b: tf.Tensor
-    """`[n, T, B]`."""
-    U: tf.Tensor
-    """Lower triangular, `[n, n, T, B]`."""
-    eta: tf.Tensor
-    """`[n, T, B]`."""
-    Z: tf.Tensor
-    """Lower triangular, `[n, n, T, B]`."""
+    A: tf.Tensor  # `[n, n, T, B]`; in these matrices B is 1 where all series share covariances
+    b: tf.Tensor  # `[n, T, B]`
+    U: tf.Tensor  # Lower triangular, `[n, n, T, B]`
+    eta: tf.Tensor  # `[n, T, B]`
+    Z: tf.Tensor  # Lower triangular, `[n, n, T, B]`
 
 
 def log_likelihood(system: System, start: State) -> tuple[tuple[tf.Tensor], State]:
@@ -297,19 +292,15 @@ def _of_steps(
 class _OfMeans(NamedTuple):
     """The map `λ -> A λ + s`."""
 
-    A: tf.Tensor
-    """`[n, n, T, B]`, B = 1 where all series share covariances."""
-    s: tf.Tensor
-    """`[n, T, B]`."""
+    A: tf.Tensor  # `[n, n, T, B]`, B = 1 where all series share covariances
+    s: tf.Tensor  # `[n, T, B]`
 
 
 class _OfCovariances(NamedTuple):
     """The map `Λ -> A Λ Aᴴ + S`."""
 
-    A: tf.Tensor
-    """`[n, n, T, B]`, B = 1 where all series share covariances."""
-    S: tf.Tensor
-    """Hermitian, `[n, n, T, B]`."""
+    A: tf.Tensor  # `[n, n, T, B]`, B = 1 where all series share covariances
+    S: tf.Tensor  # Hermitian, `[n, n, T, B]`
 
 
 def pullback(
@@ -396,12 +387,9 @@ def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
 class _Element(NamedTuple):
     """The density of a state given that at a later step; see above."""
 
-    E: tf.Tensor
-    """`[n, n, T, B]`; in matrices B is 1 where all series share covariances."""
-    g: tf.Tensor
-    """`[n, T, B]`."""
-    D: tf.Tensor
-    """Lower triangular, `[n, n, T, B]`."""
+    E: tf.Tensor  # `[n, n, T, B]`; in matrices B is 1 where all series share covariances
+    g: tf.Tensor  # `[n, T, B]`
+    D: tf.Tensor  # Lower triangular, `[n, n, T, B]`
 
 
 def smooth(system: System, start: State, filtered: State) -> list[tf.Tensor]:

@@ -33,21 +33,16 @@ def accuracy(dtype: tf.DType) -> tf.Tensor:
 class Measurement(NamedTuple):
     """An observation, working values, batch last."""
 
-    z: tf.Tensor
-    """`[m, B]`; any finite number where missing."""
-    R: tf.Tensor
-    """The covariance of the noise, of which the diagonal counts, `[m, m, B]`."""
-    observed: tf.Tensor
-    """Real, `[m, B]`: 1, or 0 where missing."""
+    z: tf.Tensor  # `[m, B]`; any finite number where missing
+    R: tf.Tensor  # The covariance of the noise, of which the diagonal counts, `[m, m, B]`
+    observed: tf.Tensor  # Real, `[m, B]`: 1, or 0 where missing
 
 
 class Measured(NamedTuple):
     """Normal observations in place of those of a likelihood, working values, batch last."""
 
-    z: tf.Tensor
-    """`[m, B]`."""
-    R: tf.Tensor
-    """The covariance of their noise, `[m, m, B]`."""
+    z: tf.Tensor  # `[m, B]`
+    R: tf.Tensor  # The covariance of their noise, `[m, m, B]`
     correction: tf.Tensor
     """The log likelihood of the observation less that of the normal one, real, `[B]`."""
     change: tf.Tensor

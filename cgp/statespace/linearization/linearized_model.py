@@ -29,8 +29,7 @@ class AsLinear(NamedTuple):
 
     model: LinearGaussian
     """The linear model: its filter has the moments of the filter of the nonlinear one."""
-    inputs: ArrayLike | None
-    """The known inputs of the linear model; None where its drift has them."""
+    inputs: ArrayLike | None  # The known inputs of the linear model; None where its drift has them
     correction: tf.Tensor | None = None
     """The log likelihood of observations that are not normal, less that of the normal ones in their
     place, of each step, real, `[..., T]`; None for normal observations."""

@@ -39,26 +39,17 @@ class StepSystem(NamedTuple):
     Working values; T and B are 1 where nothing varies.
     """
 
-    Q: tf.Tensor
-    """`[T, n, n, B]`; gradients flow to it."""
-    Q_factor: tf.Tensor
-    """`[T, n, q, B]`; computations use it."""
-    R: tf.Tensor
-    """`[T, m, m, B]`."""
-    z: tf.Tensor
-    """`[T, m, B]`; any finite number where missing."""
-    observed: tf.Tensor
-    """Real, `[T, m, B]`: 1, or 0 where missing."""
-    inputs: tf.Tensor
-    """`[T, k, B]`, with k = 0 if there are none."""
+    Q: tf.Tensor  # `[T, n, n, B]`; gradients flow to it
+    Q_factor: tf.Tensor  # `[T, n, q, B]`; computations use it
+    R: tf.Tensor  # `[T, m, m, B]`
+    z: tf.Tensor  # `[T, m, B]`; any finite number where missing
+    observed: tf.Tensor  # Real, `[T, m, B]`: 1, or 0 where missing
+    inputs: tf.Tensor  # `[T, k, B]`, with k = 0 if there are none
     F: tf.Tensor
     """The transition of a linear model, `[T, n, n, B]`; zero for others, as the following."""
-    b: tf.Tensor
-    """The drift that is added to F x, known inputs included, `[T, n, B]`."""
-    H: tf.Tensor
-    """`[T, m, n, B]`."""
-    d: tf.Tensor
-    """The offset that is added to H x, `[T, m, B]`."""
+    b: tf.Tensor  # The drift that is added to F x, known inputs included, `[T, n, B]`
+    H: tf.Tensor  # `[T, m, n, B]`
+    d: tf.Tensor  # The offset that is added to H x, `[T, m, B]`
 
     @property
     def measurement(self) -> Measurement:
@@ -80,8 +71,7 @@ class _Turns(NamedTuple):
 
     count: tf.Tensor
     point: State
-    log_likelihood: tf.Tensor
-    """The log likelihood of the sites, real, `[B]`."""
+    log_likelihood: tf.Tensor  # The log likelihood of the sites, real, `[B]`
     measured: Measured
 
 

@@ -27,14 +27,10 @@ NOT_FINITE = (
 class StepMatrices(NamedTuple):
     """The matrices of a step, batch last; the batch axis is 1 where streams share a matrix."""
 
-    F: np.ndarray
-    """Transition, `[n, n, B]`."""
-    Q_factor: np.ndarray
-    """G, with `G Gᴴ` the covariance of the process noise, `[n, q, B]`."""
-    H: np.ndarray
-    """Observation matrix, `[m, n, B]`."""
-    R: np.ndarray
-    """Covariance of the observation noise, `[m, m, B]`."""
+    F: np.ndarray  # Transition, `[n, n, B]`
+    Q_factor: np.ndarray  # G, with `G Gᴴ` the covariance of the process noise, `[n, q, B]`
+    H: np.ndarray  # Observation matrix, `[m, n, B]`
+    R: np.ndarray  # Covariance of the observation noise, `[m, m, B]`
 
 
 def step_matrices(model: LinearGaussian) -> StepMatrices:

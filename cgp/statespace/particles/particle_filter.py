@@ -98,12 +98,9 @@ def conditional_particles(
 class _Cloud(NamedTuple):
     """The particles u, and the moments of v of each."""
 
-    u: tf.Tensor
-    """`[B, N, k]`."""
-    mean: tf.Tensor
-    """The means of v, working values, `[B, N, n]`."""
-    chol: tf.Tensor
-    """`[B, N, n, n]`."""
+    u: tf.Tensor  # `[B, N, k]`
+    mean: tf.Tensor  # The means of v, working values, `[B, N, n]`
+    chol: tf.Tensor  # `[B, N, n, n]`
 
     def state(self) -> State:
         """The moments of v, batch last, `[…, B·N]`."""

@@ -20,20 +20,13 @@ from cgp.statespace.series import Series
 class Drawn(NamedTuple):
     """Noise and observations; time is the first axis, of 1 where nothing varies, then the batch."""
 
-    mean: tf.Tensor
-    """The mean of the initial state, `[B, n]`; B is 1 where all series share it."""
-    chol: tf.Tensor
-    """`[B, n, n]`."""
-    Q_factor: tf.Tensor
-    """`[T, B, n, q]`."""
-    whitening: tf.Tensor
-    """U⁻¹ with `R = U D Uᴴ` of the elements observed, `[T, B, m, m]`."""
-    variances: tf.Tensor
-    """The diagonal of D, real, `[T, B, m]`."""
-    z: tf.Tensor
-    """`U⁻¹ z`, `[T, B, m]`."""
-    observed: tf.Tensor
-    """Real, `[T, B, m]`: 1, or 0 where missing."""
+    mean: tf.Tensor  # The mean of the initial state, `[B, n]`; B is 1 where all series share it
+    chol: tf.Tensor  # `[B, n, n]`
+    Q_factor: tf.Tensor  # `[T, B, n, q]`
+    whitening: tf.Tensor  # U⁻¹ with `R = U D Uᴴ` of the elements observed, `[T, B, m, m]`
+    variances: tf.Tensor  # The diagonal of D, real, `[T, B, m]`
+    z: tf.Tensor  # `U⁻¹ z`, `[T, B, m]`
+    observed: tf.Tensor  # Real, `[T, B, m]`: 1, or 0 where missing
 
 
 class Functions(NamedTuple):
