@@ -236,21 +236,11 @@ def _normalized(
 def _correlations(
     e: np.ndarray, is_observed: np.ndarray, squares: np.ndarray, lags: int, d: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Autocorrelations, all correlations between elements, and the variances of both.
+    """Autocorrelations of normalised innovations e, all correlations, and the variances of each.
 
     Correlations are those of element i with element j of `lag` steps before, means over the
-    observed pairs.
-
-    Args:
-        e: Normalised innovations, `[..., T, M]`.
-        is_observed: Whether an element is observed, `[..., T, M]`.
-        squares: |e|², 0 where missing, `[..., T, M]`.
-        lags: Number of lags, from 1 on.
-        d: Real degrees of freedom of an element.
-
-    Returns:
-        `(autocorrelations, variances, correlations, variances)`: twice `[..., lags, M]`, then twice
-        `[..., lags, M, M]`.
+    observed pairs. `squares` are |e|², 0 where missing; d is the real degrees of freedom of an
+    element. The result is twice `[..., lags, M]`, then twice `[..., lags, M, M]`.
     """
     count = is_observed.sum(axis=-2)
     scale = np.sqrt(squares.sum(axis=-2, keepdims=True) / count[..., None, :])

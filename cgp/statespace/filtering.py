@@ -212,13 +212,7 @@ def _check_overflow(series: Series, moments: StateMoments) -> None:
 
 
 def moments(series: Series, parallel: bool = False) -> StateMoments:
-    """The moments of the state along a series, batch axes first, in working form.
-
-    Covariances and factors have batch axes of 1 where all series share them.
-
-    Args:
-        series: The series.
-        parallel: As for `filter`.
+    """The moments along a series, batch axes first, working values; `StateMoments` may be shared.
 
     Raises:
         ValueError: Eagerly, an observation that contradicts a prediction without uncertainty, or a
@@ -260,10 +254,7 @@ def observed_means(model: LinearGaussian, means: tf.Tensor) -> tf.Tensor:
 
 
 def observation_moments(model: LinearGaussian, moments: StateMoments) -> forms.SecondMoments:
-    """Predicted covariance and pseudo-covariance of the observations, `[..., T, m, m]`.
-
-    As in `moments`, series may share them.
-    """
+    """Predicted (pseudo-)covariances of the observations, `[..., T, m, m]`, which may be shared."""
     P, H = moments.predicted_covariances, model.H
     covariances = tf.linalg.matmul(H, tf.linalg.matmul(P, H, adjoint_b=True)) + model.R
     return model.observation_form.moments(covariances)

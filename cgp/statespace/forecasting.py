@@ -125,12 +125,7 @@ def forecast_of_start(
 ) -> Forecast:
     """The forecast of a model whose initial state is that of the first step.
 
-    Args:
-        model: The model.
-        steps: The number of steps.
-        inputs: Known inputs of a model with B, `[..., steps, k]`: the first leads from the first
-            step to the second, the last beyond the last.
-        rule: As for `filter`.
+    Of the inputs, `[..., steps, k]`, the first leads from the first step to the second.
     """
     nothing = _nothing(noise_of(model), steps)
     linear, inputs, _ = linearized(model, nothing, inputs=inputs, rule=rule)

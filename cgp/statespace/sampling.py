@@ -168,8 +168,7 @@ def _path(
 ) -> tf.Tensor:
     """x[0] = start, x[t+1] = F x[t] + drive[t]: `[..., T, n]`.
 
-    The sampled process noise is the known input of a model without noise, whose predicted means are
-    the sampled states.
+    The process noise is the known input of a model without noise, whose predicted means are states.
     """
     nothing = as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
     driven = model.starting_from(start, tf.zeros_like(model.initial_chol)).driven()

@@ -22,18 +22,7 @@ from cgp.statespace.models.model_base import as_dtype
 
 
 class Series:
-    """Checked observations of a model, `[..., T, m]`, and their arrangement.
-
-    Args:
-        model: The model.
-        z: `[..., T, M]`, or `[T]` where M is 1; NaN where missing.
-        missing: Bool, broadcast against z; True where missing.
-        inputs: `[..., T, k]`, or `[T]` where k is 1.
-
-    Raises:
-        TypeError: A real series of a complex model, a complex one of a real model.
-        ValueError: Shapes that do not fit; an empty series; infinite values; NaN in inputs.
-    """
+    """Checked observations of a model, `[..., T, m]`, arranged; arguments as for `filter`."""
 
     def __init__(
         self,
@@ -273,14 +262,7 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
 def check_labels(
     z: ArrayLike, missing: ArrayLike | None, inputs: ArrayLike | None, along: int
 ) -> None:
-    """Raises where the labels of observations, missing values and inputs differ.
-
-    Args:
-        z: `[..., M]` with as many time axes as `along` says; those alone where M is 1.
-        missing: Broadcast against z, or None.
-        inputs: Of the axes of z, with k for M, or None.
-        along: The number of time axes, 0 or 1.
-    """
+    """Raises where the labels of z with 0 or 1 time axes, missing values and inputs differ."""
     if missing is None and inputs is None:  # as in most steps of a stream: z is paired with nothing
         return
     check_same_labels(z=(z, 0), missing=(missing, 0))

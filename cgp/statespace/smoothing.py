@@ -141,12 +141,7 @@ class SmoothedMoments(NamedTuple):
 
 
 def moments(series: Series, parallel: bool = False) -> SmoothedMoments:
-    """The moments of each state given all observations, differentiable once.
-
-    Args:
-        series: The series, of a linear model.
-        parallel: As for `cgp.statespace.smooth`.
-    """
+    """The moments of each state given all observations, differentiable once."""
     means, *of_covariances = differentiable_smoother.moments(series.arranged(), parallel)
     return SmoothedMoments(series.from_series(means), *map(series.first_or_shared, of_covariances))
 

@@ -70,13 +70,7 @@ def run(
     transition: tf.Tensor,
     start: Modes,
 ) -> tuple[MixtureMoments, Modes]:
-    """The filter of a series, or of B of them.
-
-    Args:
-        steps_of: The steps of each model.
-        systems: The system of each.
-        transition: Probabilities of the switch, `[K, K]`.
-        start: The states before the first observation.
+    """The filter of a series, or of B of them, by the steps and the system of each model.
 
     Returns:
         The moments, `[T, …, B]`, and the states predicted after the last observation.
@@ -164,12 +158,7 @@ def _observed(system: StepSystem, affine: Affine, state: State) -> tuple[tf.Tens
 
 
 def mixture(weights: tf.Tensor, states: Sequence[State]) -> State:
-    """The moments of a mixture of states, as a sum of squares.
-
-    Args:
-        weights: Probabilities, real, `[K, B]`.
-        states: K states.
-    """
+    """The moments of a mixture of states with weights `[K, B]`, as a sum of squares."""
     means, chols = [state.mean for state in states], [state.chol for state in states]
     covariances = [matmul(chol, adjoint(chol)) for chol in chols]
     mean, covariance = _moments(weights, means, covariances)
@@ -383,14 +372,7 @@ def run_along(
     rule: Rule | None,
     start: Modes | None = None,
 ) -> tuple[MixtureMoments, Modes]:
-    """The filter along a series, and the states predicted after it.
-
-    Args:
-        bank: The models.
-        several: The series as each of them takes it.
-        rule: As for `filter`.
-        start: The states before the first observation; the initial ones of the models if None.
-    """
+    """The filter along a series, as each model takes it, and the states predicted after it."""
     systems_and_starts = [system_of(series) for series in several]
     systems = tuple(a for a, _ in systems_and_starts)
     if start is None:
@@ -403,10 +385,7 @@ def run_along(
 
 
 def _loop_of(bank: InteractingModels, rule: Rule | None, systems: Sequence[StepSystem]) -> Loop:
-    """The recursion, eagerly as a graph that is kept for models of these functions and sizes.
-
-    The matrices of models are its arguments.
-    """
+    """The recursion; eagerly a graph, kept for models of these functions and sizes."""
     rule = checked_rule(rule)
     nonlinear = [model for model in bank.models if isinstance(model, NonlinearGaussian)]
 

@@ -23,10 +23,7 @@ ONCE = "the filter is differentiable once: take differences of gradients for a H
 
 
 class Cotangents(NamedTuple):
-    """Gradients with respect to the moments along a chunk: covariances instead of factors.
-
-    Gradients with respect to means and covariances may be None, which stands for zero.
-    """
+    """Gradients by the moments along a chunk: covariances, not factors; None stands for zero."""
 
     predicted_means: tf.Tensor | None  # `[T, n, B]`
     predicted_covariances: tf.Tensor | None  # Hermitian, `[T, n, n, B]`
@@ -49,18 +46,10 @@ def backward_pass(
     cotangents: Cotangents,
     by_state: StateCotangent,
 ) -> tuple[list[tf.Tensor], StateCotangent]:
-    """Computes gradients with respect to the system of a chunk and to the state before it.
-
-    Args:
-        system: The system.
-        state: The moments predicted before the chunk.
-        length: Its number of steps.
-        cotangents: Gradients with respect to the moments along the chunk.
-        by_state: Gradients with respect to the moments of the state after the chunk.
+    """Gradients by the system of a chunk, whose last state has the cotangent `by_state`.
 
     Returns:
-        Gradients with respect to the fields named in `DIFFERENTIABLE`, and to the moments of the
-        state before the chunk.
+        Gradients by the fields named in `DIFFERENTIABLE`, and by the moments before the chunk.
     """
     forward, _ = forward_pass(system, state, length)
     steps = system.z.shape[0]
@@ -148,10 +137,7 @@ def _component(
 
     With `k = P hᴴ` and `S = h k + r`, the update made the moments `m + k v/S` and `P − k kᴴ/S`,
     and the log likelihood `−c (log S + |v|²/S)`. The values are h, whether observed, k, v and S.
-
-    Returns:
-        Gradients with respect to h, r and z; the cotangent of the state before the update; and the
-        moments of that state.
+    The result is the gradients by h, r and z, and the cotangent and moments before the update.
     """
     mean, covariance = state
     dtype = mean.dtype

@@ -28,12 +28,7 @@ _CHUNK_SIZE, _SHORTEST, _LONGEST = 2**20, 16, 1024
 
 
 class Chunks:
-    """Splits T steps into K chunks of L steps, the last one padded.
-
-    Args:
-        steps: T, an integer or a scalar tensor.
-        width: About how many numbers one step stores; it limits the length of a chunk.
-    """
+    """T steps of about `width` numbers each in K chunks of L steps, the last one padded."""
 
     def __init__(self, steps: int | tf.Tensor, width: int):
         self.steps, self.length = steps, _SHORTEST
@@ -47,10 +42,7 @@ class Chunks:
         return tf.pad(a, [[0, missing]] + [[0, 0]] * (a.shape.rank - 1))
 
     def pad_varying(self, values: Any, always: Collection[str] = ()) -> Any:
-        """Pads the arrays of a named tuple, except those constant in time (time axis of length 1).
-
-        Arrays whose names are in `always` are padded whatever their length.
-        """
+        """Pads the arrays of a named tuple that vary in time, and those named in `always`."""
         padded = {
             name: self.pad(a) if name in always or a.shape[0] != 1 else a
             for name, a in values._asdict().items()
@@ -173,13 +165,9 @@ def moments(system: System, start: State) -> tuple[StateMoments, State]:
 def pullback(
     system: System, start: State, cotangents: Cotangents, starts: State
 ) -> list[tf.Tensor]:
-    """Gradients by the fields in `DIFFERENTIABLE`, the first mean and the first covariance.
+    """Gradients by the fields in `DIFFERENTIABLE`, and by mean and covariance of the first state.
 
-    Args:
-        system: The system.
-        start: The state before the first step.
-        cotangents: Those of the moments.
-        starts: The states before each chunk, as the functions above return them.
+    The states `starts` before each chunk are those that the functions above return.
     """
     chunks = chunks_of(system, start)
     if cotangents.predicted_means is not None:  # else there is one cotangent for all steps
@@ -202,11 +190,7 @@ def _forward(
     start: State,
     dtypes: Sequence[tf.DType],
 ) -> tuple[list[tf.Tensor], State]:
-    """Runs a compiled function over all chunks.
-
-    Returns:
-        The values of all chunks, and the states before them, each stacked over the chunks.
-    """
+    """The values of a compiled function of all chunks, and the states before them, both stacked."""
     system = chunks.pad_varying(system, always=("z",))
 
     def step(k: tf.Tensor, state: State) -> tuple[list[tf.Tensor], State]:
@@ -268,13 +252,7 @@ _compiled_backward = CompiledByShape(backward_pass)
 def smoother_gains(
     F: tf.Tensor, Q_factor: tf.Tensor, chols: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The gains J, and factors Y of the covariances that they leave, for all steps at once.
-
-    Args:
-        F: The transitions, `[n, n, T, B]`, as all arrays here.
-        Q_factor: Factors of the covariances of their noise.
-        chols: Factors of the filtered covariances.
-    """
+    """The gains J, and factors Y of the covariances that they leave, all arrays `[n, n, T, B]`."""
     spread = matmul(F, chols)
     noise = Q_factor + tf.zeros_like(spread[:, :1])
     upper = tf.concat([spread, noise], axis=1)

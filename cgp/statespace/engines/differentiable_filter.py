@@ -25,11 +25,8 @@ def computed(
 ) -> Any:
     """Computes a filter or a smoother by the engine that serves.
 
-    Args:
-        parallel: Whether to compute all steps at once.
-        natively: Computes it by compiled ops; it returns None where they do not serve, or refuse.
-        in_tensorflow: Computes it by a module of functions `log_likelihood`, `moments`, `pullback`
-            and `smooth`.
+    Compiled ops return None where they do not serve, or refuse. An engine in TensorFlow is a module
+    of functions `log_likelihood`, `moments`, `pullback` and `smooth`.
     """
     result = None if parallel else natively()
     engine = parallel_engine if parallel else chunked_engine
@@ -37,12 +34,7 @@ def computed(
 
 
 def log_likelihood(system: KalmanSystem, parallel: bool = False) -> tf.Tensor:
-    """The log likelihood of each series, `[B]`, differentiable once.
-
-    Args:
-        system: The series and their model.
-        parallel: Whether to compute all steps at once, by `cgp.statespace.engines.parallel_engine`.
-    """
+    """The log likelihood of each series, `[B]`, differentiable once."""
 
     def cotangents(by_total: tf.Tensor) -> Cotangents:
         return Cotangents(None, None, None, None, by_total[:, None, None])
@@ -55,12 +47,7 @@ def log_likelihood(system: KalmanSystem, parallel: bool = False) -> tf.Tensor:
 
 
 def moments(system: KalmanSystem, parallel: bool = False) -> StateMoments:
-    """The moments of the state at each time, differentiable once by means and covariances.
-
-    Args:
-        system: The series and their model.
-        parallel: As for `log_likelihood`.
-    """
+    """The moments of the state at each time, differentiable once by means and covariances."""
 
     def cotangents(*by_values: tf.Tensor) -> Cotangents:
         predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
@@ -85,14 +72,10 @@ def _differentiable(
     engine: Any,
     system: KalmanSystem,
 ) -> tuple[tf.Tensor, ...]:
-    """The values of a function, with the gradient of the pullback of its engine.
+    """The values of a function of an engine, with the gradient of the pullback of the engine.
 
-    Args:
-        function: A function of the engine: values, and the states that the pullback starts from.
-        cotangents: Function of the gradients with respect to the values, `[B, T, …]` and
-            `[T, …, B]` as those are; those of log likelihoods are `[B, T or 1, 1]`.
-        engine: The engine of the function.
-        system: The series and their model.
+    Cotangents are a function of the gradients by the values, `[B, T, …]` and `[T, …, B]` as those
+    are; gradients by log likelihoods are `[B, T or 1, 1]`.
     """
     names = (*DIFFERENTIABLE, "mean", "covariance")
 
@@ -142,7 +125,7 @@ def _differentiable(
 def _with_shared_pattern(system: KalmanSystem) -> tuple[KalmanSystem | None, tf.Tensor | None]:
     """The series with one pattern of missing values, and whether all of them have that pattern.
 
-    Both are None where nothing is left to decide: eagerly `Series` has compared the patterns.
+    Both are None eagerly, where `Series` has compared the patterns.
     """
     matrices = ("F", "Q_factor", "h", "r")
     if (

@@ -61,13 +61,9 @@ class SmootherMoments(NamedTuple):
 def pullback(
     inputs: SmootherInputs, roots: tf.Tensor, smoothed: SmootherMoments, by: SmootherMoments
 ) -> SmootherInputs:
-    """The gradients by the inputs of the smoother, shaped like them.
+    """The gradients by the inputs of the smoother, shaped like them, from cotangents `by`.
 
-    Args:
-        inputs: The inputs.
-        roots: A root of the covariance predicted for each next step, `[n, k, T, B]`.
-        smoothed: The smoothed moments.
-        by: Their cotangents.
+    `roots`, `[n, k, T, B]`, are roots of the covariance predicted for each next step.
 
     Raises:
         NotPositiveDefiniteError: A predicted covariance is singular: J is not differentiable there,

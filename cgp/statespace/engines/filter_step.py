@@ -60,16 +60,11 @@ class BatchLastMarginals(NamedTuple):
 
 
 def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -> State:
-    """The time update: the moments of `F x + drift + w`.
+    """The time update: the moments of `F x + drift + w`, w of covariance `G Gᴴ`, G being Q_factor.
 
-    `L⁺` with `L⁺ L⁺ᴴ = F P Fᴴ + Q` is `triangularize([F L, G])`, a sum of squares (Bierman,
-    *Factorization Methods for Discrete Sequential Estimation*, 1977, ch. VI).
-
-    Args:
-        state: The moments of x.
-        F: Transition, `[n, n, B]`.
-        Q_factor: G, with `G Gᴴ` the covariance of the process noise w, `[n, q, B]`.
-        drift: Known input, added to the mean, `[n, B]`.
+    `L⁺` with `L⁺ L⁺ᴴ = F P Fᴴ + G Gᴴ` is `triangularize([F L, G])`, a sum of squares (Bierman,
+    *Factorization Methods for Discrete Sequential Estimation*, 1977, ch. VI). F is `[n, n, B]`, G
+    `[n, q, B]`, and the drift `[n, B]`.
     """
     spread = matmul(F, state.chol)
     noise = Q_factor + tf.zeros_like(spread[:, :1])  # the batch axis of the state
@@ -89,7 +84,7 @@ def update(
         state: The moments before the observation.
         h: Rows of the observation matrix, `[m, n, B]`.
         r: Variances of the observation noise, real, `[m, B]`.
-        z: Values, `[m, B]`; any finite number where missing.
+        z: The observation, `[m, B]`; any finite number where missing.
         observed: Real, `[m, B]`: 1, or 0 where missing.
 
     Returns:
@@ -117,14 +112,7 @@ def update(
 def marginals_of(
     form: Form, mean: tf.Tensor, rows: tf.Tensor, noise: tf.Tensor | None
 ) -> BatchLastMarginals:
-    """The moments of components with covariance `rows rowsᴴ + noise`.
-
-    Args:
-        form: The form of the working values.
-        mean: Working values, `[k, B]`.
-        rows: `[k, n, B]`.
-        noise: `[k, k, B]`, or None for zero.
-    """
+    """Moments of components of mean `[k, B]` and covariance `rows rowsᴴ + noise`, `[k, k, B]`."""
     power = tf.reduce_sum(squared_modulus(rows), axis=1)
     if noise is not None:
         power += tf.math.real(tf.stack([noise[i, i] for i in range(noise.shape[0])]))

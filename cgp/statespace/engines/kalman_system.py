@@ -98,17 +98,8 @@ def decorrelated(
 
     With `R = U D Uᴴ` of the observed components, U unit lower triangular and D diagonal, the result
     is `U⁻¹ H`, D and `U⁻¹ z`. Elimination computes it without an inverse of R, which may be
-    singular. As |U| = 1, the density is the same. Arrays are those of a `KalmanSystem`.
-
-    Args:
-        H: `[m, n]`, or `[T, m, n, B]`.
-        R: `[m, m]`, or `[T, m, m, B]`.
-        z: `[B, T, m]`, zero where missing.
-        observed: Real, 0 or 1, `[m]`, or `[T, m, B]`.
-
-    Returns:
-        Rows h, `[m, n]`, or `[T, m, n, B]`; variances r, real, `[m]`, or `[T, m, B]`; values z,
-        `[B, T, m]`.
+    singular. As |U| = 1, the density is the same. Arrays are those of a `KalmanSystem`, R is
+    `[m, m]`, or `[T, m, m, B]`, and z zero where missing.
     """
     m = z.shape[-1]
     if m == 1:

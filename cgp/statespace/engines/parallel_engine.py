@@ -73,13 +73,8 @@ def scan(combine: Callable[[Any, Any], Any], elements: Any, reverse: bool = Fals
     """The combination of the elements up to each one or, reversed, of those from each one on.
 
     In 2 log₂ T passes, which together combine twice as often as a loop (Blelloch, *Prefix Sums and
-    Their Applications*, 1990).
-
-    Args:
-        combine: An associative function of the elements of earlier steps and of later ones, always
-            the same object: it is traced once.
-        elements: A named tuple of arrays.
-        reverse: Whether to combine each with those after it, in place of those before.
+    Their Applications*, 1990). `combine` is associative, and always the same object: it is traced
+    once.
 
     Raises:
         ValueError: A length that is not known while a graph is traced.
@@ -115,10 +110,7 @@ def _traced(
 ) -> Callable[[Any, Any], Any]:
     """`combine`, traced once for all lengths and batches: eagerly each operation costs a launch.
 
-    Args:
-        combine: The function.
-        kind: Of named tuple, its arguments and its value.
-        *axes_of_each: The dtype and the axes of each array but the last two.
+    `axes_of_each` are the dtype and the axes, but the last two, of each array of the named tuples.
     """
     spec = kind(*(tf.TensorSpec([*axes, None, None], dtype) for dtype, *axes in axes_of_each))
     return tf.function(combine, input_signature=[spec, spec], autograph=False)
@@ -153,11 +145,7 @@ def log_likelihood(system: System, start: State) -> tuple[tuple[tf.Tensor], Stat
 
 
 def moments(system: System, start: State) -> tuple[StateMoments, State]:
-    """The moments of the state, `[T, …, B]`, and the states before each step.
-
-    Raises:
-        ValueError: As `log_likelihood`.
-    """
+    """The moments of the state, `[T, …, B]`, and the states before each step."""
     predicted, filtered, log_likelihoods, before = _filtered(system, start)
     values = StateMoments(
         before.mean,
@@ -306,13 +294,9 @@ class _OfCovariances(NamedTuple):
 def pullback(
     system: System, start: State, cotangents: Cotangents, starts: State
 ) -> list[tf.Tensor]:
-    """Gradients by the fields in `DIFFERENTIABLE`, the first mean and the first covariance.
+    """Gradients by the fields in `DIFFERENTIABLE`, and by mean and covariance of the first state.
 
-    Args:
-        system: The system.
-        start: The state before the first step.
-        cotangents: Those of the moments.
-        starts: The states before each step, `[T, n, B]` and `[T, n, n, B]`; the first is `start`.
+    The states before each step, `starts`, are `[T, n, B]` and `[T, n, n, B]`; the first is `start`.
     """
     del start
     system = over_steps(system)

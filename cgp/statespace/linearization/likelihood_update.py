@@ -71,13 +71,7 @@ def updated_by(
 ) -> tuple[State, tf.Tensor]:
     """The moments after an observation with an affine function, and its log likelihood, `[B]`.
 
-    Args:
-        affine: The function.
-        z: The observation, `[m, B]`.
-        R: The covariance of its noise, `[m, m, B]`.
-        observed: Real, `[m, B]`: 1, or 0 where missing.
-        state: Predicted.
-        decorrelate: As `decorrelated`, for an R of another structure.
+    Arrays are those of a `Measurement`; `decorrelate` is for an R of another structure.
     """
     if affine.residual is not None:
         R = R + matmul(affine.residual, adjoint(affine.residual))
@@ -90,12 +84,7 @@ def updated_by(
 
 
 class StepSites:
-    """The sites of the components of an observation.
-
-    Args:
-        likelihood: The likelihood.
-        form: The form of observations. Where it is complex the likelihood is circular.
-    """
+    """The sites of the components of an observation; of a complex form likelihoods are circular."""
 
     def __init__(self, likelihood: Likelihood, form: Form):
         self._likelihood = likelihood
@@ -103,13 +92,7 @@ class StepSites:
         self._multiplicity = 1 if likelihood.is_of_parts else form.multiplicity
 
     def first(self, affine: Affine, measurement: Measurement, state: State) -> Measured:
-        """The first sites: of normal noise, or where z is no signal of next to no precision.
-
-        Args:
-            affine: The signal as a function of the state.
-            measurement: The observation.
-            state: Predicted.
-        """
+        """The first sites: of normal noise, or where z is no signal of next to no precision."""
         q, target, variance = self._problem(affine, measurement, state)
         d = target.shape[0]
         eye = tf.eye(d, dtype=variance.dtype)[..., None, None]

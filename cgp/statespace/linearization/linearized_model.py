@@ -51,15 +51,8 @@ def linearized(
 
     Filter and linearisation run together once, since a step is linearised by the moments that the
     filter has before it. A linear model is returned as it is, whatever the rule, unless there is a
-    likelihood.
-
-    Args:
-        model: The model; with a likelihood one that `measurable` returned.
-        z: Observations, as for `filter`.
-        missing: As for `filter`.
-        inputs: As for `filter`.
-        rule: The rule; `Taylor()` if None.
-        likelihood: As for `filter`.
+    likelihood; of a model with a likelihood `measurable` comes first. Arguments are as for
+    `filter`.
 
     Raises:
         TypeError: Not a model or not a rule, and as `filter`.
@@ -72,12 +65,7 @@ def linearized(
 
 
 def measurable(model: AnyModel, likelihood: Likelihood | None) -> AnyModel:
-    """The model in a form whose observations can have a likelihood.
-
-    Raises:
-        TypeError: Not a likelihood.
-        ValueError: Observations that cannot have it, or noise that is not independent and circular.
-    """
+    """The model in a form whose observations can have a likelihood, whose noise is independent."""
     if likelihood is None:
         return model
     if not isinstance(likelihood, Likelihood):
@@ -118,11 +106,7 @@ def _check_independent(noise: LinearGaussian, likelihood: Likelihood) -> None:
 
 
 def noise_of(model: AnyModel) -> LinearGaussian:
-    """The linear model that has the noise, the initial state, the sizes and dtypes of a model.
-
-    Raises:
-        TypeError: Not a model.
-    """
+    """The linear model that has the noise, the initial state, the sizes and dtypes of a model."""
     if isinstance(model, NonlinearGaussian):
         return model.noise
     if not isinstance(model, LinearGaussian):
@@ -135,11 +119,7 @@ def noise_of(model: AnyModel) -> LinearGaussian:
 
 
 def checked_rule(rule: Rule | None) -> Rule:
-    """The rule; `Taylor()` if None.
-
-    Raises:
-        TypeError: Not a rule.
-    """
+    """The rule, checked; `Taylor()` if None."""
     rule = Taylor() if rule is None else rule
     if not isinstance(rule, Rule):
         raise TypeError(
@@ -199,16 +179,7 @@ def inputs_of(series: Series) -> tf.Tensor:
 
 
 class Along:
-    """A model, a rule and a series, along which the model is linearised.
-
-    Args:
-        model: The model.
-        z: Observations, as for `filter`.
-        missing: As for `filter`.
-        inputs: As for `filter`.
-        rule: The rule; `Taylor()` if None.
-        likelihood: As for `filter`.
-    """
+    """A model, a rule and a series, along which it is linearised; arguments as for `filter`."""
 
     def __init__(
         self,

@@ -34,10 +34,7 @@ from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 
 
 class StepSystem(NamedTuple):
-    """The noise and the observations of each step of a series, and the matrices of a linear model.
-
-    Working values; T and B are 1 where nothing varies.
-    """
+    """Noise and observations of each step, working values; T and B are 1 where nothing varies."""
 
     Q: tf.Tensor  # `[T, n, n, B]`; gradients flow to it
     Q_factor: tf.Tensor  # `[T, n, q, B]`; computations use it
@@ -76,13 +73,9 @@ class _Turns(NamedTuple):
 
 
 class Stepper:
-    """The steps of a model by a rule.
+    """The steps of a model by a rule, both None for a linear one with the matrices of `StepSystem`.
 
-    Args:
-        model: The model; None for a linear one, whose matrices are those of `StepSystem`.
-        rule: The rule; None for a linear model.
-        likelihood: The likelihood of the observations; None for normal ones.
-        form: The form of observations.
+    The likelihood is None for normal observations.
     """
 
     def __init__(
@@ -115,12 +108,7 @@ class Stepper:
         return self.rule.linearize(of_batch_last, state)
 
     def along(self, system: StepSystem, start: State) -> Linearized:
-        """Linearises along the filter of a series, `[T, …, B]`.
-
-        Args:
-            system: The noise and the observations of each step.
-            start: The state before the first observation, of each series.
-        """
+        """Linearises along the filter of a series, `[T, …, B]`."""
         every = self._all_steps if tf.executing_eagerly() else self._every_step
         if system.z.shape[0] == 1:
             return every(system, State(*(a[None] for a in start)))[1]
@@ -141,13 +129,9 @@ class Stepper:
     def at_states(
         self, system: StepSystem, states: State, last: Linearized, turn: tf.Tensor
     ) -> Linearized:
-        """Linearises at states of known moments, `[T, …, B]`.
+        """Linearises at states of known moments, `[T, …, B]`, after some turns.
 
-        Args:
-            system: The noise and the observations of each step.
-            states: The moments.
-            last: The last approximation, whose functions are kept unless the rule is iterated.
-            turn: How many turns there were before.
+        The functions of the last approximation are kept unless the rule is iterated.
         """
         at_once = self._at_once if tf.executing_eagerly() else self._at_all
         return at_once(system, states, last, turn)
@@ -168,23 +152,13 @@ class Stepper:
     # --- one step --------------------------------------------------------------------------------
 
     def step(self, system: StepSystem, state: State) -> tuple[State, Linearized]:
-        """The state predicted next, and how the functions are linearised on the way.
-
-        Args:
-            system: Those of this step, without the axis of time.
-            state: Predicted for this step.
-        """
+        """The state predicted next, and how the functions are linearised on the way."""
         after, _, observation, measured = self._updated(system, state)
         following, transition = self.predicted(system, after)
         return following, Linearized(transition, observation, measured)
 
     def updated(self, system: StepSystem, state: State) -> tuple[State, tf.Tensor, Affine]:
-        """The state after the observation of a step, its log likelihood, and how h is linearised.
-
-        Args:
-            system: Those of this step, without the axis of time.
-            state: Predicted for this step.
-        """
+        """The state after the observation of a step, its log likelihood, and h linearised."""
         return self._updated(system, state)[:3]
 
     def _updated(
@@ -324,14 +298,7 @@ class Stepper:
 
 
 def _predicted_by(affine: Affine, Q: tf.Tensor, Q_factor: tf.Tensor, after: State) -> State:
-    """The moments of an affine function of a state, and of the process noise.
-
-    Args:
-        affine: The function.
-        Q: `[n, n, B]`; gradients flow to it.
-        Q_factor: `[n, q, B]`; computations use it.
-        after: The state.
-    """
+    """The moments of an affine function of a state, and of the process noise."""
     spread = tf.stop_gradient(Q_factor)
     if affine.residual is not None:
         spread = tf.concat([spread + tf.zeros_like(after.mean[None, :1]), affine.residual], 1)

@@ -19,12 +19,8 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
 
     By doubling: with P the sum of `Fᵏ Q Fᵏᴴ` over k < K, that over k < 2K is `P + Fᴷ P Fᴷᴴ`, here
     as `triangularize([L, Fᴷ L])`, which avoids squaring the condition number (doubling: Smith, SIAM
-    J. Appl. Math. 16, 1968).
-
-    Args:
-        F: `[..., 1, n, n]`, with an axis of time, of eigenvalues inside the unit circle.
-        Q: `[..., 1, n, n]`.
-        G: `[..., 1, n, q]`, with `Q = G Gᴴ`.
+    J. Appl. Math. 16, 1968). F and Q are `[..., 1, n, n]`, with an axis of time, and G, with
+    `Q = G Gᴴ`, is `[..., 1, n, q]`.
 
     Returns:
         P and L, each `[..., n, n]`; in a graph NaN where F is not stable. P is differentiable with
@@ -136,10 +132,8 @@ def diffuse_variance(dtype: tf.DType) -> float:
 def check_diffuse(model: Any, z: np.ndarray) -> None:
     """Checks that a diffuse prior is wide compared with the data, and does not swamp the noise.
 
-    Args:
-        model: A `LinearGaussian` with a diffuse initial state, in eager mode.
-        z: Observations `[..., T, m]`, zero where missing. Only the first 2n are checked, enough
-            to determine the state: later ones may be of any size.
+    Of the observations, zero where missing, only the first 2n are checked, enough to determine the
+    state: later ones may be of any size.
     """
     variance, n = diffuse_variance(model.dtype), model.state_size
     H, R, Q = (np.asarray(a) for a in (model.H, model.R, model.Q))

@@ -14,15 +14,7 @@ _DTYPES = (tf.complex64, tf.complex128, tf.float32, tf.float64)
 
 
 def of_one_dtype(named: Mapping[str, ArrayLike | None]) -> dict[str, tf.Tensor]:
-    """Converts arrays to tensors of the dtype that all of them promote to, leaving out None.
-
-    Args:
-        named: Arrays by their names in error messages.
-
-    Raises:
-        TypeError: Not numbers, or a dtype that is none of complex128, complex64, float64, float32.
-        ValueError: Rows of different lengths.
-    """
+    """Converts arrays, by name, to tensors of the dtype that all promote to, leaving out None."""
     arrays = {name: _array(a, name) for name, a in named.items() if a is not None}
     kinds = {}
     for name, array in arrays.items():
@@ -68,11 +60,7 @@ def _numpy_dtype(x: np.ndarray | tf.Tensor, name: str) -> np.dtype:
 
 
 def as_dtype(x: ArrayLike, dtype: tf.DType, name: str = "it") -> tf.Tensor:
-    """Converts a real or complex array to a dtype, which must be complex if the array is.
-
-    Raises:
-        TypeError: A complex array and a real dtype, or not numbers.
-    """
+    """Converts a real or complex array to a dtype, which must be complex if the array is."""
     x = _array(x, name)
     came = _numpy_dtype(x, name)
     if came.kind == "c" and not dtype.is_complex:
@@ -97,11 +85,8 @@ def whole_steps(steps: int) -> int:
 class FactoredCovariance:
     """A covariance V and a factor G with `V = G Gᴴ`, kept together so that they stay consistent.
 
-    Gradients flow to the matrix; computations use the factor.
-
-    Args:
-        matrix: V, `[..., n, n]`.
-        factor: G, `[..., n, q]`, not checked against V; None to factorise V on demand.
+    Gradients flow to the matrix; computations use the factor, which is not checked against V; where
+    it is None it is computed on demand.
     """
 
     __slots__ = ("_factor", "matrix")
@@ -116,12 +101,7 @@ class FactoredCovariance:
 
     @classmethod
     def checked(cls, matrix: "tf.Tensor | FactoredCovariance", name: str) -> "FactoredCovariance":
-        """Checks and factorises a covariance; errors name it.
-
-        Raises:
-            ValueError: Not Hermitian; eagerly, where values are known.
-            NotPositiveDefiniteError: Indefinite beyond rounding; eagerly.
-        """
+        """Checks and factorises a covariance, both eagerly; errors name it."""
         if isinstance(matrix, FactoredCovariance):
             return matrix
         if not tf.executing_eagerly():

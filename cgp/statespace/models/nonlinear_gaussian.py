@@ -407,18 +407,9 @@ def _check_holomorphic(
 ) -> None:
     """Compares the derivatives of a function by states and by their conjugates, eagerly.
 
-    The check is local: a function that has no complex derivative only far from the initial state,
-    or at other inputs than a few random ones, passes it.
-
-    Args:
-        function_of: The function of states `[B, K, n]`, of inputs `[B, k]`.
-        name: What errors call it.
-        mean: The initial mean, `[..., n]`.
-        covariance: Its covariance, `[..., n, n]`.
-        inputs: k.
-
-    Raises:
-        TypeError: The function is not holomorphic.
+    The function is one of states `[B, K, n]`, of inputs `[B, k]`. The check is local: a function
+    that has no complex derivative only far from the initial state, or at other inputs than a few
+    random ones, passes it.
     """
     if not tf.executing_eagerly():
         return
@@ -466,16 +457,9 @@ def _derivatives(function: Function, points: tf.Tensor) -> tuple[np.ndarray, np.
 def simulated(
     model: NonlinearGaussian, start: tf.Tensor, noise: tf.Tensor, inputs: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """States `x[t+1] = f(x[t]) + w[t]` from given noise, and the values of the observation there.
+    """States `x[t+1] = f(x[t]) + w[t]` from noise w, working values, and the observations of them.
 
-    Args:
-        model: The model; its own noise has no part.
-        start: x[0], working values, `[..., n]`.
-        noise: w, `[..., T, n]`; the last is not used.
-        inputs: Working values, broadcast against `[..., T, k]`, or None.
-
-    Returns:
-        `[..., T, n]` and `[..., T, m]`.
+    Inputs are broadcast against `[..., T, k]`, or None. The last w is not used.
     """
     shape, n = tf.shape(noise), noise.shape[-1]
     flat = tf.reshape(noise, tf.concat([[-1], shape[-2:]], axis=0))

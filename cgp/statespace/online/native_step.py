@@ -130,12 +130,9 @@ class CompiledStep:
     def __call__(
         self, z: np.ndarray, mean: np.ndarray, chol: np.ndarray
     ) -> tuple[Marginals, Marginals] | None:
-        """Takes one observation of each stream, and replaces the state.
+        """Takes one observation of each stream, `[M]` or `[B, M]`, and replaces the state in place.
 
-        Args:
-            z: `[M]`, or `[B, M]`; NaN where missing.
-            mean: The mean of the state, working values `[n, B]`, contiguous; changed in place.
-            chol: The Cholesky factor of its covariance, `[n, n, B]`, contiguous; changed in place.
+        Mean and factor are working values, `[n, B]` and `[n, n, B]`, contiguous.
 
         Returns:
             The moments of the observation before it was seen, and of the signal or state after it;
@@ -170,12 +167,7 @@ class _Walk(ctypes.Structure):  # as online_step.cpp declares it
 
 
 class CompiledWalk:
-    """Steps of many filters, sample after sample.
-
-    Args:
-        is_composite: Whether real working values are those of the composite of complex ones.
-        predicts_first: As for `CompiledStep`.
-    """
+    """Steps of many filters, sample after sample; arguments as for `CompiledStep`."""
 
     def __init__(self, is_composite: bool, predicts_first: bool):
         self._is_composite, self._predicts_first = is_composite, predicts_first
@@ -191,10 +183,8 @@ class CompiledWalk:
         """Takes samples in their order, and changes the states.
 
         Args:
-            matrices: By name the transition F, `[n, n]`; `Q_factor`, G with `G Gᴴ` the covariance
-                of the process noise, `[n, q]`; the observation matrix H, `[m, n]`; the covariance R
-                of the observation noise, `[m, m]`; and `drift`, what is added to the state, `[n]`,
-                zero if left out. Or one of each sample, with a first axis of B.
+            matrices: Those of `StepMatrices` and `drift`, zero if left out, without the axis of the
+                batch, or with one before the others.
             z: Observations, `[B, M]`; NaN where missing.
             slots: Of each sample the row of its state, int64, `[B]`.
             mean: The means of all states, working values, `[S, n]`, contiguous; changed in place.

@@ -87,11 +87,7 @@ def interacting_step(
     inputs: ArrayLike | None = None,
     rule: AnyRule | None = None,
 ) -> tuple[InteractingState, InteractingStep]:
-    """`cgp.statespace.step` of interacting models; its arguments, without `arrived`.
-
-    Returns:
-        `(state, InteractingStep)`: what is predicted for the next observation, and the moments.
-    """
+    """`cgp.statespace.step` of interacting models; its arguments, without `arrived`."""
     noises = [noise_of(model) for model in bank.models]
     if any(noise.steps is not None for noise in noises):
         raise ValueError(
@@ -343,15 +339,9 @@ def advance(
 ) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
     """Updates a state with an observation, then predicts; neither without an arrival.
 
-    Args:
-        form: The form in which states are seen.
-        observation_form: The form in which observations are.
-        system: One step.
-        H: The observation matrix, `[m, n, B]`, as it was before the noise was decorrelated.
-        R: The covariance of the observation noise, `[m, m, B]`.
-        d: The offset of the observations, `[m, B]`; None for zero.
-        state: Predicted for this observation.
-        arrived: Bool, `[B]`; None for all.
+    H and d are the observation matrix and offset, and R the covariance of the noise, as they were
+    before the noise was decorrelated; the forms are those in which states and observations are
+    seen.
 
     Returns:
         The state predicted next, its mean NaN where the observation is one that a prediction

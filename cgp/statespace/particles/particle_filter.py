@@ -76,14 +76,7 @@ class ConditionalParticles(SeriesResult):
 def conditional_particles(
     model: ConditionallyLinear, series: Series, count: tf.Tensor, seed: tf.Tensor
 ) -> ConditionalParticles:
-    """The particle filter of a series of the linear part of a model.
-
-    Args:
-        model: The model.
-        series: A series of `model.linear`.
-        count: N, the number of particles.
-        seed: Two integers.
-    """
+    """The particle filter of a series of the linear part of a model."""
     system, start = system_of(series)
 
     def run(*arguments: Any) -> ConditionalParticles:

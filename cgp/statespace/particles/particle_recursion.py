@@ -321,17 +321,7 @@ def normalized(log_weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 def _drawn_again(
     values: list[tf.Tensor], log_weights: tf.Tensor, size: tf.Tensor, seed: tf.Tensor
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Draws the particles again of each series whose effective size is below half of their number.
-
-    Args:
-        values: Arrays of particles, each `[B, N, …]`.
-        log_weights: `[B, N]`.
-        size: Effective sizes, `[B]`.
-        seed: Two integers.
-
-    Returns:
-        The values and weights, as they were where there are particles enough.
-    """
+    """Draws particles again for each series whose effective size is below half of their number."""
     series, count = tf.unstack(tf.shape(log_weights))
     few = (size < 0.5 * tf.cast(count, size.dtype))[:, None]
 
@@ -347,17 +337,11 @@ def _drawn_again(
 
 
 def systematic_ancestors(weights: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
-    """The particles that are drawn again, by systematic resampling.
+    """The particles that are drawn again, by systematic resampling: ascending indices, `[..., N]`.
 
     A particle of weight w is drawn `⌊N w⌋` or `⌈N w⌉` times, N w times on average (Kitagawa,
-    J. Comput. Graph. Stat. 5, 1996).
-
-    Args:
-        weights: Not negative, `[..., N]`; they need not sum to one.
-        offset: Real, above 0 and at most 1, `[..., 1]`.
-
-    Returns:
-        Indices, int32, `[..., N]`, in ascending order.
+    J. Comput. Graph. Stat. 5, 1996). Weights need not sum to one; the offset, `[..., 1]`, is above
+    0 and at most 1.
     """
     count = tf.shape(weights)[-1]
     sums = tf.cumsum(tf.cast(weights, tf.float64), axis=-1)  # a long sum, whatever the precision
