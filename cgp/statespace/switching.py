@@ -22,7 +22,7 @@ from cgp.linalg.batch_last import (
     triangularize,
     with_factor_gradient,
 )
-from cgp.statespace.compiled import graph_of
+from cgp.statespace.compiled import graph_of, time_loop
 from cgp.statespace.engines.filter_step import State, at_known
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
@@ -77,38 +77,20 @@ def run(
     """
     steps = tf.shape(systems[0].z)[0]
 
-    def now(t: tf.Tensor) -> tuple[StepSystem, ...]:
-        return tf.nest.map_structure(lambda a: None if a is None else at_known(a, t), systems)
+    def step(t: tf.Tensor, modes: Modes) -> tuple[MixtureMoments, Modes]:
+        now = tf.nest.map_structure(lambda a: None if a is None else at_known(a, t), systems)
+        following, moments = _step(steps_of, now, transition, modes)
+        shaped = tf.nest.map_structure(lambda a, b: tf.ensure_shape(a, b.shape), following, start)
+        return moments, shaped
 
-    def step(t: tf.Tensor, modes: Modes, arrays: list[tf.TensorArray]) -> Any:
-        following, moments = _step(steps_of, now(t), transition, modes)
-        following = tf.nest.map_structure(
-            lambda a, b: tf.ensure_shape(a, b.shape), following, start
-        )
-        arrays = [array.write(t, a) for array, a in zip(arrays, moments, strict=True)]
-        return t + 1, following, arrays
-
-    kinds = _kinds(systems[0], start)
-    arrays = [tf.TensorArray(dtype, steps, element_shape=shape) for dtype, shape in kinds]
-    loop = (tf.constant(0), start, arrays)
-    _, last, arrays = tf.while_loop(lambda t, *_: t < steps, step, loop)
-    return MixtureMoments(*(array.stack() for array in arrays)), last
-
-
-def _kinds(system: StepSystem, start: Modes) -> list[tuple[tf.DType, list[int | None]]]:
-    """The dtypes and shapes of the `MixtureMoments` of one step."""
     dtype, real = start.states[0].mean.dtype, start.log_probabilities.dtype
     n, columns = start.states[0].mean.shape
-    m, count = system.R.shape[1], start.log_probabilities.shape[0]
-    moments = [(dtype, [n, columns]), (dtype, [n, n, columns])]
-    return [
-        *moments,
-        *moments,
-        (dtype, [m, columns]),
-        (dtype, [m, m, columns]),
-        (real, [columns]),
-        (real, [count, columns]),
-    ]
+    m, count = systems[0].R.shape[1], start.log_probabilities.shape[0]
+    states = [(dtype, [n, columns]), (dtype, [n, n, columns])] * 2
+    observations = [(dtype, [m, columns]), (dtype, [m, m, columns])]
+    kinds = [*states, *observations, (real, [columns]), (real, [count, columns])]
+    values, last = time_loop(step, start, kinds, steps)
+    return MixtureMoments(*values), last
 
 
 def _step(

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import real_as, squared_modulus
 from cgp.linalg.batch_last import adjoint, dot, inverse_or_zero, matmul, matvec, outer
+from cgp.statespace.compiled import time_loop
 from cgp.statespace.engines.filter_step import ForwardPass, State, System, at, density, forward_pass
 
 DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")  # The fields of a `System` that gradients flow to
@@ -54,27 +55,18 @@ def backward_pass(
     forward, _ = forward_pass(system, state, length)
     steps = system.z.shape[0]
     inputs = {name: getattr(system, name) for name in DIFFERENTIABLE}
-    arrays = {
-        name: tf.TensorArray(a.dtype, steps, element_shape=a.shape[1:])
-        for name, a in inputs.items()
-    }
 
-    def step(
-        t: tf.Tensor, by_state: StateCotangent, arrays: dict[str, tf.TensorArray]
-    ) -> tuple[tf.Tensor, StateCotangent, dict[str, tf.TensorArray]]:
+    def step(t: tf.Tensor, by_state: StateCotangent) -> tuple[list[tf.Tensor], StateCotangent]:
         gradients, by_state = step_back(system, forward, cotangents, t, by_state)
-        arrays = {
-            name: array.write(t, _like(gradients[name], inputs[name]))
-            for name, array in arrays.items()
-        }
-        return t - 1, by_state, arrays
+        # With the batch axis of one step of the array.
+        like = {name: tf.zeros(tf.shape(a)[1:], a.dtype) for name, a in inputs.items()}
+        return [summed(gradients[k], inputs[k]) + zero for k, zero in like.items()], by_state
 
-    _, by_state, arrays = tf.while_loop(lambda t, *_: t >= 0, step, (length - 1, by_state, arrays))
+    kinds = [(a.dtype, a.shape[1:]) for a in inputs.values()]
+    stacked, by_state = time_loop(step, by_state, kinds, steps, length, backwards=True)
     gradients = [
-        tf.reduce_sum(arrays[name].stack(), axis=0, keepdims=True)
-        if a.shape[0] == 1
-        else arrays[name].stack()
-        for name, a in inputs.items()
+        tf.reduce_sum(gradient, axis=0, keepdims=True) if a.shape[0] == 1 else gradient
+        for gradient, a in zip(stacked, inputs.values(), strict=True)
     ]
     return gradients, by_state
 
@@ -153,14 +145,14 @@ def _component(
 
     by_gain = matvec(by_state.covariance, gain)
     by_v = dot(tf.math.conj(gain), by_state.mean)
-    by_s = tf.math.real(dot(tf.math.conj(gain), by_gain)) + _summed(
+    by_s = tf.math.real(dot(tf.math.conj(gain), by_gain)) + summed(
         -tf.math.real(tf.math.conj(by_v) * e)
         + scale * weight * observed * (squared_modulus(e) - inverse),
         forward.variances,
     )
     by_v = (by_v - real_as(2.0 * scale * weight, dtype) * e) * real_as(observed, dtype)
     by_k = (
-        _summed(by_state.mean * tf.math.conj(e)[None], forward.crosses)
+        summed(by_state.mean * tf.math.conj(e)[None], forward.crosses)
         - 2.0 * by_gain
         + tf.math.conj(h) * real_as(by_s, dtype)[None]
     )
@@ -179,7 +171,7 @@ def _component(
     return (by_h, by_s * observed, by_v), by_state, (mean, covariance)
 
 
-def _summed(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+def summed(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """Sums over the batch where the batch axis of `like` has length 1."""
     if like.shape[-1] == 1 and x.shape[-1] != 1:
         return tf.reduce_sum(x, axis=-1, keepdims=True)
@@ -189,14 +181,8 @@ def _summed(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
 def _sum(of_means: tf.Tensor, of_covariances: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """Adds the gradients from both recursions, whose batch axes may differ."""
     if like.shape[-1] == 1:
-        return _summed(of_means, like) + _summed(of_covariances, like)
+        return summed(of_means, like) + summed(of_covariances, like)
     return of_means + of_covariances
-
-
-def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
-    """Gives a gradient the batch axis of one step of `a`."""
-    gradient = _summed(gradient, a)
-    return gradient + tf.zeros(tf.shape(a)[1:], a.dtype)
 
 
 def hermitian(a: tf.Tensor) -> tf.Tensor:

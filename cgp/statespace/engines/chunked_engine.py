@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.batch_last import adjoint, divide, matmul, matvec, triangularize
-from cgp.statespace.compiled import CompiledByShape
+from cgp.statespace.compiled import CompiledByShape, time_loop
 from cgp.statespace.engines import filter_step
 from cgp.statespace.engines.backward_pass import (
     DIFFERENTIABLE,
@@ -92,24 +92,17 @@ class Chunks:
         Returns:
             The tensors of all chunks, `[K, ...]`, and the last carry.
         """
-        arrays = [tf.TensorArray(dtype, self.count) for dtype in dtypes]
         shapes: list[tf.TensorShape] = []  # static shapes, which a graph loses outside of its loop
 
-        def body(
-            i: tf.Tensor, carry: Any, arrays: list[tf.TensorArray]
-        ) -> tuple[tf.Tensor, Any, list[tf.TensorArray]]:
-            k = self.count - 1 - i if backwards else i
+        def noting_shapes(k: tf.Tensor, carry: Any) -> tuple[Sequence[tf.Tensor], Any]:
             values, carry = step(k, carry)
             shapes[:] = [a.shape for a in values]
-            return i + 1, carry, [a.write(k, v) for a, v in zip(arrays, values, strict=True)]
+            return values, carry
 
-        loop = (tf.constant(0), start, arrays)
-        _, carry, arrays = tf.while_loop(lambda i, *_: i < self.count, body, loop)
-        stacked = [
-            tf.ensure_shape(array.stack(), [None, *shape])
-            for array, shape in zip(arrays, shapes, strict=True)
-        ]
-        return stacked, carry
+        kinds = [(dtype, None) for dtype in dtypes]
+        stacked, carry = time_loop(noting_shapes, start, kinds, self.count, backwards=backwards)
+        pairs = zip(stacked, shapes, strict=True)
+        return [tf.ensure_shape(a, [None, *shape]) for a, shape in pairs], carry
 
 
 class StateMoments(NamedTuple):
@@ -305,21 +298,16 @@ def _smooth_chunk(steps: _Steps, later: State, length: tf.Tensor) -> tuple[list[
     columns = zip(tf.unstack(steps.F, axis=2), tf.split(steps.means, n, axis=1), strict=True)
     predicted = sum(column * mean for column, mean in columns) + steps.b
     shapes = ([n, later.mean.shape[-1]], *[[n, n, later.chol.shape[-1]]] * 2)
-    arrays = [tf.TensorArray(later.mean.dtype, size, element_shape=shape) for shape in shapes]
 
-    def step(
-        t: tf.Tensor, later: State, arrays: list[tf.TensorArray]
-    ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
+    def step(t: tf.Tensor, later: State) -> tuple[tuple[tf.Tensor, ...], State]:
         mean = steps.means[t] + matvec(gains[t], later.mean - predicted[t])
         spread = matmul(gains[t], later.chol)
         chol = triangularize(tf.concat([spread, roots[t]], axis=1))
-        values = (mean, chol, matmul(later.chol, adjoint(spread)))
-        arrays = [array.write(t, a) for array, a in zip(arrays, values, strict=True)]
-        return t - 1, State(mean, chol), arrays
+        return (mean, chol, matmul(later.chol, adjoint(spread))), State(mean, chol)
 
-    loop = (length - 1, later, arrays)
-    _, later, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
-    return [*(array.stack() for array in arrays), gains], later
+    kinds = [(later.mean.dtype, shape) for shape in shapes]
+    values, later = time_loop(step, later, kinds, size, length, backwards=True)
+    return [*values, gains], later
 
 
 def _predict_after(last: _Steps) -> State:

@@ -23,6 +23,7 @@ from cgp.linalg.batch_last import adjoint, divide, matmul, matvec, outer, triang
 from cgp.linalg.cholesky import assert_positive_definite
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines import differentiable_filter, native_engine
+from cgp.statespace.engines.backward_pass import summed
 from cgp.statespace.engines.chunked_engine import check_possible
 from cgp.statespace.engines.differentiable_filter import computed
 from cgp.statespace.engines.filter_step import State
@@ -72,7 +73,7 @@ def pullback(
     g, G = _arriving(smoothed.gains, by)
     last_g, last_G = g[:, -1:], G[:, :, -1:]
     g, G, J = g[:, :-1], G[:, :, :-1], smoothed.gains[:, :, :-1]
-    F, b = (_but_last(a) for a in (inputs.F, inputs.b))
+    F, b = (a if a.shape[-2] == 1 else a[..., :-1, :] for a in (inputs.F, inputs.b))
     m, P = inputs.means[:, :-1], inputs.covariances[:, :, :-1]
 
     chol = triangularize(roots[:, :, :-1])
@@ -80,16 +81,16 @@ def pullback(
     later = smoothed.covariances[:, :, 1:]
     ahead, spread = smoothed.means[:, 1:] - matvec(F, m) - b, later - matmul(chol, adjoint(chol))
 
-    by_J = _summed(outer(g, ahead), J) + 2.0 * matmul(matmul(G, J), spread)
+    by_J = summed(outer(g, ahead), J) + 2.0 * matmul(matmul(G, J), spread)
     by_J += matmul(adjoint(by.lags[:, :, :-1]), later) + by.gains[:, :, :-1]
     K = matmul(matmul(by_J, adjoint(inverse)), inverse)  # by P Fᴴ
     w = -matvec(adjoint(J), g)  # by m⁻
     W = -matmul(adjoint(J), matmul(G, J)) - hermitian(matmul(adjoint(J), K))  # by P⁻
     by_F = matmul(2.0 * matmul(W, F) + adjoint(K), P)  # but for that through m⁻
     return SmootherInputs(
-        F=_like(_summed(outer(w, m), inputs.F) + _summed(by_F, inputs.F), inputs.F),
-        Q=_like(_summed(W, inputs.Q), inputs.Q),
-        b=_like(_summed(w, inputs.b), inputs.b),
+        F=_like(summed(outer(w, m), inputs.F) + summed(by_F, inputs.F), inputs.F),
+        Q=_like(summed(W, inputs.Q), inputs.Q),
+        b=_like(summed(w, inputs.b), inputs.b),
         means=tf.concat([g + matvec(adjoint(F), w), last_g], axis=-2),
         covariances=tf.concat(
             [G + matmul(adjoint(F), matmul(W, F)) + hermitian(matmul(K, F)), last_G], axis=-2
@@ -157,16 +158,6 @@ def _sums(
 def hermitian(a: tf.Tensor) -> tf.Tensor:
     """The Hermitian part of matrices `[n, n, ...]`."""
     return 0.5 * (a + adjoint(a))
-
-
-def _but_last(a: tf.Tensor) -> tf.Tensor:
-    """An array without its last step, where it varies."""
-    return a if a.shape[-2] == 1 else a[..., :-1, :]
-
-
-def _summed(a: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """Sums over the series where they share `like`."""
-    return tf.reduce_sum(a, axis=-1, keepdims=True) if like.shape[-1] == 1 else a
 
 
 def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:

@@ -25,6 +25,7 @@ from cgp.linalg.batch_last import (
     matvec,
     triangularize,
 )
+from cgp.statespace.compiled import time_loop
 
 
 class State(NamedTuple):
@@ -222,33 +223,17 @@ def forward_pass(system: System, state: State, length: tf.Tensor) -> tuple[Forwa
     steps, (m, n) = system.z.shape[0], system.h.shape[1:3]
     columns, matrices = state.mean.shape[-1], state.chol.shape[-1]
     dtype, real = state.mean.dtype, system.r.dtype
-    kinds = [  # in the order of a `ForwardPass`
-        (dtype, [n, columns]),
-        (dtype, [n, n, matrices]),
-        (dtype, [n, columns]),
-        (dtype, [n, n, matrices]),
-        (real, [columns]),
-        (dtype, [m, columns]),
-        (real, [m, matrices]),
-        (dtype, [m, n, matrices]),
-    ]
-    arrays = [tf.TensorArray(dtype, steps, element_shape=shape) for dtype, shape in kinds]
+    moments = [(dtype, [n, columns]), (dtype, [n, n, matrices])]
+    innovations = [(dtype, [m, columns]), (real, [m, matrices]), (dtype, [m, n, matrices])]
+    kinds = [*moments, *moments, (real, [columns]), *innovations]  # as in a `ForwardPass`
 
-    def step(
-        t: tf.Tensor, state: State, arrays: list[tf.TensorArray]
-    ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
+    def step(t: tf.Tensor, state: State) -> tuple[tuple[tf.Tensor, ...], State]:
         after, log_likelihood, innovations = update_at(system, t, state)
-        deviations, variances, crosses = (
-            tf.stack(arrays) for arrays in zip(*innovations, strict=True)
-        )
-        values = (*state, *after, log_likelihood, deviations, variances, crosses)
-        arrays = [array.write(t, a) for array, a in zip(arrays, values, strict=True)]
-        return t + 1, predict_at(system, t, after), arrays
+        stacked = map(tf.stack, zip(*innovations, strict=True))
+        return (*state, *after, log_likelihood, *stacked), predict_at(system, t, after)
 
-    _, state, arrays = tf.while_loop(
-        lambda t, *_: t < length, step, (tf.constant(0), state, arrays)
-    )
-    return ForwardPass(*(array.stack() for array in arrays)), state
+    values, state = time_loop(step, state, kinds, steps, length)
+    return ForwardPass(*values), state
 
 
 def covariances(chols: tf.Tensor) -> tf.Tensor:

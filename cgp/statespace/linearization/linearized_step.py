@@ -17,7 +17,7 @@ from cgp.distributions.forms import Form, ProperForm
 from cgp.likelihoods.base import Likelihood
 from cgp.linalg.batch_last import with_factor_gradient
 from cgp.linalg.gradients import without_gradient, without_warnings_of_casts
-from cgp.statespace.compiled import CompiledByShape, graph_of
+from cgp.statespace.compiled import CompiledByShape, graph_of, time_loop
 from cgp.statespace.engines.backward_pass import ONCE
 from cgp.statespace.engines.chunked_engine import Chunks
 from cgp.statespace.engines.filter_step import State, at, predict
@@ -245,18 +245,11 @@ class Stepper:
 
     def _forward(self, system: StepSystem, state: State, length: tf.Tensor) -> tuple[State, State]:
         """The states of the first `length` steps of a chunk, and the one after them."""
-        arrays = _arrays(state, system.z.shape[0])
 
-        def step(
-            t: tf.Tensor, state: State, arrays: list[tf.TensorArray]
-        ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
-            following, _ = self.step(StepSystem(*(at(a, t) for a in system)), state)
-            arrays = [array.write(t, a) for array, a in zip(arrays, state, strict=True)]
-            return t + 1, following, arrays
+        def step(t: tf.Tensor, state: State) -> tuple[State, State]:
+            return state, self.step(StepSystem(*(at(a, t) for a in system)), state)[0]
 
-        loop = (tf.constant(0), state, arrays)
-        _, state, arrays = tf.while_loop(lambda t, *_: t < length, step, loop)
-        return _constant(arrays, state)
+        return _looped(step, state, system.z.shape[0], length)
 
     def _pulled(self, system: StepSystem, states: State, by_states: State) -> State:
         """Adds to the gradient by each state that through the states after it."""
@@ -276,11 +269,8 @@ class Stepper:
         self, system: StepSystem, states: State, by_states: State, later: State, length: tf.Tensor
     ) -> tuple[State, State]:
         """`_pulled` of a chunk; `later` is the gradient by the state after it."""
-        arrays = _arrays(later, system.z.shape[0])
 
-        def step(
-            t: tf.Tensor, later: State, arrays: list[tf.TensorArray]
-        ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
+        def step(t: tf.Tensor, later: State) -> tuple[State, State]:
             state = State(*(a[t] for a in states))
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(state)
@@ -289,12 +279,9 @@ class Stepper:
                 zero = tf.UnconnectedGradients.ZERO
                 pulled = tape.gradient(following, state, later, unconnected_gradients=zero)
             total = State(*(a[t] + b for a, b in zip(by_states, pulled, strict=True)))
-            arrays = [array.write(t, a) for array, a in zip(arrays, total, strict=True)]
-            return t - 1, total, arrays
+            return total, total
 
-        loop = (length - 1, later, arrays)
-        _, later, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
-        return _constant(arrays, later)
+        return _looped(step, later, system.z.shape[0], length, backwards=True)
 
 
 def _predicted_by(affine: Affine, Q: tf.Tensor, Q_factor: tf.Tensor, after: State) -> State:
@@ -360,11 +347,8 @@ def _chunks_of(system: StepSystem, state: State) -> Chunks:
     return Chunks(steps, n * n * (state.mean.shape[-1] or 1))
 
 
-def _arrays(state: State, steps: int) -> list[tf.TensorArray]:
-    return [tf.TensorArray(a.dtype, steps, element_shape=a.shape) for a in state]
-
-
-def _constant(arrays: list[tf.TensorArray], state: State) -> tuple[State, State]:
-    """The results of a loop; a tape that watches variables of the model must not see the loop."""
-    stacked = State(*(tf.stop_gradient(array.stack()) for array in arrays))
-    return stacked, State(*map(tf.stop_gradient, state))
+def _looped(step: Any, state: State, *steps: Any, backwards: bool = False) -> tuple[State, State]:
+    """The states of a loop; a tape that watches variables of the model must not see the loop."""
+    kinds = [(a.dtype, a.shape) for a in state]
+    states, last = time_loop(step, state, kinds, *steps, backwards=backwards)
+    return State(*map(tf.stop_gradient, states)), State(*map(tf.stop_gradient, last))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, as_flag, check_finite
-from cgp.statespace.compiled import graph_of
+from cgp.statespace.compiled import graph_of, time_loop
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.model_base import FactoredCovariance, KeepsGraphs, as_dtype, of_one_dtype
 from cgp.statespace.models.widely_linear import composite_covariance
@@ -480,16 +480,13 @@ def _run(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`simulated` with one batch axis."""
     steps = tf.shape(noise)[1]
-    arrays = tf.TensorArray(start.dtype, steps, element_shape=start.shape)
 
-    def step(
-        t: tf.Tensor, x: tf.Tensor, arrays: tf.TensorArray
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
+    def step(t: tf.Tensor, x: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         following = model.working("transition", inputs[:, t])(x[:, None])[:, 0]
-        return t + 1, following + noise[:, t], arrays.write(t, x)
+        return [x], following + noise[:, t]
 
-    _, _, arrays = tf.while_loop(lambda t, *_: t < steps, step, (0, start, arrays))
-    path = tf.experimental.numpy.moveaxis(arrays.stack(), 0, 1)
+    [path], _ = time_loop(step, start, [(start.dtype, start.shape)], steps)
+    path = tf.experimental.numpy.moveaxis(path, 0, 1)
     drives = tf.reshape(inputs, [-1, inputs.shape[-1]])
     points = tf.reshape(path, [-1, 1, path.shape[-1]])
     observed = model.working("observation", drives)(points)
