@@ -9,7 +9,7 @@ from cgp.autograph import as_it_stands
 from cgp.distributions import forms
 from cgp.distributions.marginals import Marginals
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike, as_flag, nan
+from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace.engines import differentiable_filter
 from cgp.statespace.engines.chunked_engine import StateMoments, check_possible
@@ -117,7 +117,7 @@ def filter(
             moments_of_states.filtered_chols, moments_of_states.filtered_covariances
         ),
         observation_means=series.observation_axis(model.observation_form.join(observed)),
-        innovations=series.observation_axis(innovate(series, observed)),
+        innovations=series.observation_axis(series.innovations(observed)),
         innovation_covariances=covariances.k,
         innovation_pseudo_covariances=covariances.c,
         log_likelihoods=log_likelihoods,
@@ -138,16 +138,8 @@ def log_likelihood(
 ) -> tf.Tensor:
     """The log likelihood of a series under the model, by the filter.
 
-    Value and gradient together cost five to nine times the value alone, at any length.
-
-    Args:
-        model: A `LinearGaussian`, a `NonlinearGaussian`, or a bank of `InteractingModels`.
-        z: Observations, as for `filter`.
-        missing: As for `filter`.
-        inputs: As for `filter`.
-        rule: As for `filter`.
-        likelihood: As for `filter`.
-        parallel: As for `filter`.
+    Value and gradient together cost five to nine times the value alone, at any length. Arguments
+    are as for `filter`.
 
     Returns:
         `log p(z)` of the elements observed, real, `[...]`; minus infinity of observations that a
@@ -234,14 +226,6 @@ def _by_batch(series: Series, parallel: bool) -> StateMoments:
 
 
 _OF_EACH = ("predicted_means", "filtered_means", "log_likelihoods")
-
-
-def innovate(series: Series, observed: tf.Tensor) -> tf.Tensor:
-    """Innovations, `[..., T, m]`, NaN where missing, by the `observed_means` predicted."""
-    innovations = series.z - observed
-    if not series.is_whole:
-        innovations = tf.where(series.observed, innovations, nan(innovations.dtype))
-    return series.model.observation_form.join(innovations)
 
 
 def observed_means(model: LinearGaussian, means: tf.Tensor) -> tf.Tensor:

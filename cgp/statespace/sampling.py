@@ -88,15 +88,8 @@ def posterior_sample(
     A prior sample of mean zero plus the smoothed mean given the observations minus those of the
     sample (Durbin & Koopman, Biometrika 89, 2002).
 
-    Args:
-        model: A `LinearGaussian` or a `NonlinearGaussian`.
-        z: Observations, as for `filter`.
-        sample_shape: As for `sample`.
-        seed: As for `sample`.
-        missing: As for `filter`.
-        inputs: As for `filter`.
-        rule: As for `smooth`; of a model that is not linear the samples are of the linear one that
-            the rule makes of it.
+    Arguments are as for `sample` and `smooth`; of a model that is not linear the samples are of the
+    linear one that the rule makes of it.
 
     Returns:
         States, `[*sample_shape, ..., T, n]`. Not differentiable.

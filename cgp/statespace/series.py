@@ -187,6 +187,13 @@ class Series:
         z = self.model.observation_form.join(self.z)
         return tf.where(self.observed[..., : z.shape[-1]], z, nan(z.dtype))
 
+    def innovations(self, means: tf.Tensor) -> tf.Tensor:
+        """Observations less working means predicted, `[..., T, M]`; NaN where missing."""
+        innovations = self.z - means
+        if not self.is_whole:
+            innovations = tf.where(self.observed, innovations, nan(innovations.dtype))
+        return self.model.observation_form.join(innovations)
+
     def observation_axis(self, a: tf.Tensor) -> tf.Tensor:
         """Drops the last axis of `[..., T, M]` if z was given as `[T]`."""
         return a[..., 0] if self.is_vector else a

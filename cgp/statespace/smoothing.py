@@ -79,15 +79,9 @@ def smooth(
     `[J L_s⁺, Y]` is a root of the smoothed covariance (Park & Kailath, IEEE Trans. Autom. Control
     40, 1995). Covariances are sums of squares, without a subtraction.
 
-    Args:
-        model: A `LinearGaussian` or a `NonlinearGaussian`.
-        z: Observations, as for `filter`.
-        missing: As for `filter`.
-        inputs: As for `filter`.
-        rule: As for `filter`; an `Iterated` one repeats the whole series.
-        likelihood: As for `filter`; the whole series is repeated, until past and future agree on
-            what each observation tells.
-        parallel: As for `filter`; the repetitions of an `Iterated` rule are parallel too.
+    Arguments are as for `filter`, of a `LinearGaussian` or a `NonlinearGaussian`. An `Iterated`
+    rule repeats the whole series, in parallel too; so does a likelihood, until past and future
+    agree on what each observation tells.
 
     Returns:
         `Smoothed`, differentiable once, where the model is linear and its noise normal.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, check_finite, nan, real_as
+from cgp.linalg.arguments import ArrayLike, check_finite, real_as
 from cgp.linalg.batch_last import (
     adjoint,
     matmul,
@@ -33,7 +33,7 @@ from cgp.statespace.linearization.linearized_model import (
 )
 from cgp.statespace.linearization.linearized_step import Stepper, StepSystem
 from cgp.statespace.linearization.rules import Affine, Rule
-from cgp.statespace.models.model_base import Settled, as_dtype
+from cgp.statespace.models.model_base import Settled, as_dtype, kept_in
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.results import Filtered
 from cgp.statespace.series import Series
@@ -277,11 +277,7 @@ class InteractingModels(Settled):
     ) -> InteractingFiltered:
         """Runs the filter of interacting models: `cgp.statespace.filter(bank, z)`.
 
-        Args:
-            z: Observations, as for `cgp.statespace.filter`.
-            missing: Likewise.
-            inputs: Likewise; they go to the models that have inputs.
-            rule: How nonlinear models are linearised, `Taylor()` if None.
+        Arguments are as for `cgp.statespace.filter`; inputs go to the models that have inputs.
 
         Returns:
             `InteractingFiltered`. Differentiable by the matrices and initial moments of models that
@@ -297,10 +293,6 @@ class InteractingModels(Settled):
         check_moments(moments)
         form, observed = first.model.form, first.model.observation_form
         means = first.first(moments.observation_means)
-        innovations = observed.join(first.z - means)
-        if not first.is_whole:
-            present = first.observed[..., : innovations.shape[-1]]
-            innovations = tf.where(present, innovations, nan(innovations.dtype))
         covariances = observed.moments(first.first(moments.observation_covariances))
         log_likelihoods = first.first(moments.log_likelihoods)
         return InteractingFiltered(
@@ -309,7 +301,7 @@ class InteractingModels(Settled):
             filtered_means=form.join(first.first(moments.filtered_means)),
             filtered_chols=first.first(moments.filtered_chols),
             observation_means=first.observation_axis(observed.join(means)),
-            innovations=first.observation_axis(innovations),
+            innovations=first.observation_axis(first.innovations(means)),
             innovation_covariances=covariances.k,
             innovation_pseudo_covariances=covariances.c,
             log_likelihoods=log_likelihoods,
@@ -389,14 +381,9 @@ def _loop_of(bank: InteractingModels, rule: Rule | None, systems: Sequence[StepS
     sizes = [(a.dtype, *a.shape[1:-1]) for a in tf.nest.flatten(systems) if a is not None]
     key = (InteractingModels, rule, *functions, *sizes)
 
-    def make() -> Loop:
-        return graph_of(steps)
-
     if nonlinear:
-        return nonlinear[0].kept(key, make)
-    if key not in _of_linear:
-        _of_linear[key] = make()
-    return _of_linear[key]
+        return nonlinear[0].kept(key, lambda: graph_of(steps))
+    return kept_in(_of_linear, key, lambda: graph_of(steps))
 
 
 _of_linear: dict[Any, Loop] = {}

@@ -285,7 +285,8 @@ def smooth(system: System, start: State, filtered: State) -> list[tf.Tensor]:
         return _compiled_smooth(chunks.cut(padded, k), later, chunks.steps_of(k))
 
     # Starts from the state predicted after the end, so the last smoothed state is the filtered one.
-    after = _compiled_predict(_Steps(*(a[-1:] for a in steps)))
+    F, Q_factor, b, *last = (a[-1] for a in steps)
+    after = _compiled_predict(State(*last), F, Q_factor, b)
     values, _ = chunks.loop(step, after, [steps.means.dtype] * 4, backwards=True)
     return list(map(chunks.join, values))
 
@@ -310,11 +311,5 @@ def _smooth_chunk(steps: _Steps, later: State, length: tf.Tensor) -> tuple[list[
     return [*values, gains], later
 
 
-def _predict_after(last: _Steps) -> State:
-    """The state predicted after the last step."""
-    state = State(last.means[0], last.chols[0])
-    return predict(state, last.F[0], last.Q_factor[0], last.b[0])
-
-
 _compiled_smooth = CompiledByShape(_smooth_chunk)
-_compiled_predict = CompiledByShape(_predict_after)
+_compiled_predict = CompiledByShape(predict)

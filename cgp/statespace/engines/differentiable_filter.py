@@ -160,19 +160,14 @@ _SHARED = {name for name in StateMoments._fields if name.endswith(("covariances"
 def _widened(values: Any, width: tf.Tensor) -> Any:
     """Moments with the covariances broadcast from one series to all."""
     if isinstance(values, StateMoments | State):
-        widened = {
-            name: _broadcast(a, width) if name in _SHARED else a
-            for name, a in values._asdict().items()
-        }
-        return type(values)(**widened)
+        shared = {k: a for k, a in values._asdict().items() if k in _SHARED}
+        for name, a in shared.items():
+            wide = tf.broadcast_to(a, tf.concat([tf.shape(a)[:-1], [width]], axis=0))
+            shared[name] = tf.ensure_shape(wide, [*a.shape[:-1], None])
+        return values._replace(**shared)
     if isinstance(values, tuple):
         return tuple(_widened(a, width) for a in values)
     return values
-
-
-def _broadcast(a: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
-    wide = tf.broadcast_to(a, tf.concat([tf.shape(a)[:-1], [width]], axis=0))
-    return tf.ensure_shape(wide, [*a.shape[:-1], None])
 
 
 def _pulled_once_if_shared(

@@ -176,6 +176,11 @@ class KeepsGraphs(Settled):
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """An object made of the functions alone, such as a graph; once for each key."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+        return kept_in(self._kept, key, make)
+
+
+def kept_in(graphs: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    """An object that is made once for each key."""
+    if key not in graphs:
+        graphs[key] = make()
+    return graphs[key]

@@ -49,15 +49,30 @@ class MatrixArray(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("batch", ctypes.c_int64)]
 
 
-class _Step(ctypes.Structure):  # as online_step.cpp declares it
-    _sizes = ("n", "q", "m", "streams", "predicts_first", "is_composite")
-    _matrices = ("F", "Q_factor", "H", "R", "drift")
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in _sizes),
-        *((name, MatrixArray) for name in _matrices),
-        *((name, ctypes.c_void_p) for name in ("z", "mean", "chol")),
-        *((name, native.MomentArrays) for name in ("predicted", "filtered")),
-    ]
+def _fields(count: str, *arrays: str) -> list[tuple[str, type]]:
+    """The fields of both structures, as online_step.cpp declares them."""
+    names = {
+        ctypes.c_int64: ("n", "q", "m", count, "predicts_first", "is_composite"),
+        MatrixArray: ("F", "Q_factor", "H", "R", "drift"),
+        ctypes.c_void_p: arrays,
+        native.MomentArrays: ("predicted", "filtered"),
+    }
+    return [(name, kind) for kind in names for name in names[kind]]
+
+
+class _Step(ctypes.Structure):
+    _fields_ = _fields("streams", "z", "mean", "chol")
+
+
+class _Walk(ctypes.Structure):
+    _fields_ = [*_fields("samples", "z", "slot", "mean", "chol"), ("refused", ctypes.c_int64)]
+
+
+def _moment_types(dtype: np.dtype, is_composite: bool) -> tuple[bool, np.dtype, np.dtype]:
+    """Whether moments are complex, and the dtypes of variances and means."""
+    is_complex = dtype.kind == "c" or is_composite
+    real = np.zeros(0, dtype).real.dtype
+    return is_complex, real, np.result_type(real, np.complex64) if is_complex else real
 
 
 class CompiledStep:
@@ -93,18 +108,13 @@ class CompiledStep:
 
     def _records(self, m: int, k: int, streams: int | None) -> np.ndarray:
         """The moments before and after, in one array of records that a step fills."""
-        dtype, axes = self._z.dtype, () if streams is None else (streams,)
-        is_complex = dtype.kind == "c" or self._is_composite
-        real = np.zeros(0, dtype).real.dtype
-        of_mean = np.result_type(real, np.complex64) if is_complex else real
+        axes = () if streams is None else (streams,)
+        is_complex, real, of_mean = _moment_types(self._z.dtype, self._is_composite)
         fields: list[tuple] = []
         for name, size in (("predicted", m), ("filtered", k)):
             shape = (*axes, size // (2 if self._is_composite else 1))
-            fields += [
-                (f"{name} mean", of_mean, shape),
-                (f"{name} variance", real, shape),
-                (f"{name} pseudo", of_mean, shape),
-            ]
+            kinds = {"mean": of_mean, "variance": real, "pseudo": of_mean}
+            fields += [(f"{name} {part}", kind, shape) for part, kind in kinds.items()]
         results = np.zeros((), fields)
         for name in ("predicted", "filtered"):
             moments = getattr(self._given, name)
@@ -152,18 +162,6 @@ class CompiledStep:
         found = self._results.copy()
         predicted, filtered = (Marginals(*map(found.__getitem__, names)) for names in self._names)
         return predicted, filtered
-
-
-class _Walk(ctypes.Structure):  # as online_step.cpp declares it
-    _sizes = ("n", "q", "m", "samples", "predicts_first", "is_composite")
-    _matrices = ("F", "Q_factor", "H", "R", "drift")
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in _sizes),
-        *((name, MatrixArray) for name in _matrices),
-        *((name, ctypes.c_void_p) for name in ("z", "slot", "mean", "chol")),
-        *((name, native.MomentArrays) for name in ("predicted", "filtered")),
-        ("refused", ctypes.c_int64),
-    ]
 
 
 class CompiledWalk:
@@ -219,10 +217,8 @@ class CompiledWalk:
 
     def _moments(self, to: native.MomentArrays, dtype: np.dtype, samples: int, k: int) -> Marginals:
         """Arrays `[B, k]` for moments of k working components; the core is told where they are."""
-        real = np.zeros(0, dtype).real.dtype
         shape = (samples, k // 2 if self._is_composite else k)
-        is_complex = dtype.kind == "c" or self._is_composite
-        of_mean = np.result_type(real, np.complex64) if is_complex else real
+        is_complex, real, of_mean = _moment_types(dtype, self._is_composite)
         mean, variance = np.empty(shape, of_mean), np.empty(shape, real)
         # E(x − m)² of a real number is its variance; of a proper one it is zero.
         pseudo = np.zeros(shape, of_mean) if is_complex else variance

@@ -120,16 +120,28 @@ def interacting_step(
     )
     probabilities = series.first(found.probabilities[0])
     seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
+    after, *moments = _checked(series, after, predicted, filtered, seen)
+    if tf.executing_eagerly():
+        probabilities = probabilities.numpy()
+    return after, InteractingStep(*moments, probabilities)
+
+
+def _checked(
+    series: Series, after: Any, predicted: Marginals, filtered: Marginals, seen: tf.Tensor
+) -> tuple[Any, Marginals, Any, Marginals]:
+    """The state after a step, the prediction, the innovation and the moments after it.
+
+    Eagerly they are NumPy arrays, and the state is finite.
+    """
     if not tf.executing_eagerly():
         absent = tf.math.is_nan(tf.abs(seen))
         deviation = tf.where(absent, series.nothing, seen - predicted.mean)
-        return after, InteractingStep(predicted, deviation, filtered, probabilities)
-    after = InteractingState(*map(np.asarray, after))
+        return after, predicted, deviation, filtered
+    after = type(after)(*map(np.asarray, after))
     if not all(np.isfinite(a).all() for a in after):
         raise ValueError(NOT_FINITE)
     predicted, filtered = (Marginals(*map(np.asarray, a)) for a in (predicted, filtered))
-    deviation = innovation(np.asarray(seen), predicted.mean)
-    return after, InteractingStep(predicted, deviation, filtered, probabilities.numpy())
+    return after, predicted, innovation(np.asarray(seen), predicted.mean), filtered
 
 
 def _start(bank: InteractingModels, series: Series, state: tuple[ArrayLike, ...]) -> Modes:
@@ -268,17 +280,9 @@ def step(
     after = StateArrays(model.form.join(mean), chol)
     seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
     if present is not None:
-        there = series.first(present)[..., None]
-        seen = tf.where(there, seen, series.nothing)
-    if not tf.executing_eagerly():
-        absent = tf.math.is_nan(tf.abs(seen))
-        deviation = tf.where(absent, series.nothing, seen - predicted.mean)
-        return after, Step(predicted, deviation, filtered)
-    after = StateArrays(*map(np.asarray, after))
-    if not all(np.isfinite(a).all() for a in after):
-        raise ValueError(NOT_FINITE)
-    predicted, filtered = (Marginals(*(np.asarray(a) for a in m)) for m in (predicted, filtered))
-    return after, Step(predicted, innovation(np.asarray(seen), predicted.mean), filtered)
+        seen = tf.where(series.first(present)[..., None], seen, series.nothing)
+    after, *moments = _checked(series, after, predicted, filtered, seen)
+    return after, Step(*moments)
 
 
 def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
