@@ -33,11 +33,12 @@ from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, CompiledWalk, step_matrices
-from cgp.statespace.online.online_step import advance, of_one_step
-from cgp.statespace.online.stream_samples import (
+from cgp.statespace.online.online_step import (
     StateArrays,
+    advance,
     check_state_factor,
     checked_samples,
+    of_one_step,
 )
 from cgp.statespace.series import Series, known_inputs
 from cgp.training.array_memory import check_size

@@ -257,9 +257,8 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
     if inputs.shape.rank == 1 and size == 1:
         inputs = inputs[:, None]
     expected = f"[..., {steps or 'T'}, {size}]"
-    if inputs.shape.rank < 2 or inputs.shape[-1] != size:
-        raise ValueError(f"inputs must be {expected}, got shape {inputs.shape}")
-    if steps is not None and inputs.shape[-2] not in (None, steps):
+    fits = inputs.shape.rank >= 2 and inputs.shape[-1] == size
+    if not fits or (steps is not None and inputs.shape[-2] not in (None, steps)):
         raise ValueError(f"inputs must be {expected}, got shape {inputs.shape}")
     if tf.executing_eagerly() and not is_finite(inputs):
         raise ValueError("inputs must be finite, but there are others")

@@ -94,10 +94,7 @@ def run(
 
 
 def _step(
-    steps_of: Sequence[Stepper],
-    systems: Sequence[StepSystem],
-    transition: tf.Tensor,
-    modes: Modes,
+    steps_of: Sequence[Stepper], systems: Sequence[StepSystem], transition: tf.Tensor, modes: Modes
 ) -> tuple[Modes, MixtureMoments]:
     before, logs = modes
     after, log_likelihoods, observations = [], [], []
@@ -254,10 +251,7 @@ class InteractingModels(Settled):
     initial: tf.Tensor
 
     def __init__(
-        self,
-        models: Sequence[AnyModel],
-        transition: ArrayLike,
-        initial: ArrayLike | None = None,
+        self, models: Sequence[AnyModel], transition: ArrayLike, initial: ArrayLike | None = None
     ):
         models = _checked_models(models)
         count, real = len(models), noise_of(models[0]).dtype.real_dtype

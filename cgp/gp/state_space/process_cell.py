@@ -33,7 +33,7 @@ from cgp.statespace.engines.filter_step import State, marginals_of, update, with
 from cgp.statespace.engines.kalman_system import decorrelated
 from cgp.statespace.filtering import moments, observation_moments, observed_means
 from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, CompiledWalk, StepMatrices
-from cgp.statespace.online.stream_samples import check_state_factor
+from cgp.statespace.online.online_step import check_state_factor
 from cgp.statespace.series import Series
 from cgp.training.post_updates import snapshot
 

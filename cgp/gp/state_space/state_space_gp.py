@@ -32,7 +32,7 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, as_flag, is_nan
 from cgp.online.cell import Outputs, Sample, step_outputs
 from cgp.statespace.filtering import log_likelihood
-from cgp.statespace.online.stream_samples import StateArrays
+from cgp.statespace.online.online_step import StateArrays
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.registered import registered_config
 from cgp.training.serving import Online as OnlineStep

@@ -165,8 +165,7 @@ def _component(
     )
     half = 0.5 * outer(by_k, tf.math.conj(h))
     by_state = StateCotangent(
-        by_state.mean - tf.math.conj(h) * by_v[None],
-        by_state.covariance + half + adjoint(half),
+        by_state.mean - tf.math.conj(h) * by_v[None], by_state.covariance + half + adjoint(half)
     )
     return (by_h, by_s * observed, by_v), by_state, (mean, covariance)
 

@@ -60,7 +60,14 @@ from cgp.statespace.engines.backward_pass import (
     step_back,
 )
 from cgp.statespace.engines.chunked_engine import StateMoments, smoother_gains
-from cgp.statespace.engines.filter_step import ForwardPass, State, System, predict, update
+from cgp.statespace.engines.filter_step import (
+    ForwardPass,
+    State,
+    System,
+    covariances,
+    predict,
+    update,
+)
 
 
 def over_steps(values: Any) -> Any:
@@ -140,31 +147,28 @@ def log_likelihood(system: System, start: State) -> tuple[tuple[tf.Tensor], Stat
     Raises:
         ValueError: An observation without noise that tells the state before it; see `_of_steps`.
     """
-    _, _, log_likelihoods, before = _filtered(system, start)
+    _, log_likelihoods, before = _filtered(system, start)
     return (tf.reduce_sum(log_likelihoods, axis=0),), before
 
 
 def moments(system: System, start: State) -> tuple[StateMoments, State]:
     """The moments of the state, `[T, …, B]`, and the states before each step."""
-    predicted, filtered, log_likelihoods, before = _filtered(system, start)
+    filtered, log_likelihoods, before = _filtered(system, start)
+    filtered_chols = tf.einsum("ijtb->tijb", filtered.chol)
     values = StateMoments(
         before.mean,
-        _covariances(predicted.chol),
+        covariances(before.chol),
         tf.einsum("ntb->tnb", filtered.mean),
-        _covariances(filtered.chol),
+        covariances(filtered_chols),
         log_likelihoods,
         before.chol,
-        tf.einsum("ijtb->tijb", filtered.chol),
+        filtered_chols,
     )
     return values, before
 
 
-def _covariances(chols: tf.Tensor) -> tf.Tensor:
-    return tf.einsum("ijtb->tijb", matmul(chols, adjoint(chols)))
-
-
-def _filtered(system: System, start: State) -> tuple[State, State, tf.Tensor, State]:
-    """The predicted and the filtered moments, the log likelihoods, and the states before steps."""
+def _filtered(system: System, start: State) -> tuple[State, tf.Tensor, State]:
+    """The filtered moments, the log likelihoods, and the states before steps."""
     system, start = over_steps(system), State(start.mean[:, None], start.chol[:, :, None])
     elements = _elements(system, start)
     spans = scan(combine, elements)
@@ -177,7 +181,7 @@ def _filtered(system: System, start: State) -> tuple[State, State, tf.Tensor, St
     is_lost = tf.reduce_any(is_nan(predicted.mean), axis=0)
     log_likelihoods = tf.where(is_lost, nan(values.dtype), values)
     before = State(tf.einsum("ntb->tnb", predicted.mean), tf.einsum("ijtb->tijb", predicted.chol))
-    return predicted, filtered, log_likelihoods, before
+    return filtered, log_likelihoods, before
 
 
 def combine(first: Element, then: Element) -> Element:
@@ -313,13 +317,13 @@ def pullback(
     means = scan(_combine_means, _OfMeans(back, s), reverse=True).s
     after = nothing._replace(mean=_next(means))
     S = before(after)[1].covariance
-    covariances = scan(_combine_covariances, _OfCovariances(back, S), reverse=True).S
-    gradients, _ = before(after._replace(covariance=_next(covariances)))
+    by_covariances = scan(_combine_covariances, _OfCovariances(back, S), reverse=True).S
+    gradients, _ = before(after._replace(covariance=_next(by_covariances)))
 
     by_system = (
         moveaxis(_like(gradients[name], getattr(system, name)[0]), -2, 0) for name in DIFFERENTIABLE
     )
-    return [*by_system, means[:, 0], covariances[:, :, 0]]
+    return [*by_system, means[:, 0], by_covariances[:, :, 0]]
 
 
 def _forward(system: System, predicted: State) -> ForwardPass:

@@ -222,7 +222,12 @@ class Stepper:
     def predicted(self, system: StepSystem, after: State) -> tuple[State, Affine]:
         """The state predicted from that after the observation, and how f is linearised."""
         transition = self._affine("transition", system, after)
-        return _predicted_by(transition, system.Q, system.Q_factor, after), transition
+        spread = tf.stop_gradient(system.Q_factor)
+        if transition.residual is not None:
+            wide = spread + tf.zeros_like(after.mean[None, :1])
+            spread = tf.concat([wide, transition.residual], axis=1)
+        mean, chol = predict(after, transition.matrix, spread, transition.offset)
+        return State(mean, with_factor_gradient(chol, system.Q)), transition
 
     def _every_step(self, system: StepSystem, states: State) -> tuple[State, Linearized]:
         """`step` at all steps at once, `[T, …, B]`."""
@@ -284,15 +289,6 @@ class Stepper:
         return _looped(step, later, system.z.shape[0], length, backwards=True)
 
 
-def _predicted_by(affine: Affine, Q: tf.Tensor, Q_factor: tf.Tensor, after: State) -> State:
-    """The moments of an affine function of a state, and of the process noise."""
-    spread = tf.stop_gradient(Q_factor)
-    if affine.residual is not None:
-        spread = tf.concat([spread + tf.zeros_like(after.mean[None, :1]), affine.residual], 1)
-    mean, chol = predict(after, affine.matrix, spread, affine.offset)
-    return State(mean, with_factor_gradient(chol, Q))
-
-
 def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> State:
     """`states`, whose gradient goes to `shifted`, with that by the states after them."""
 
@@ -309,26 +305,23 @@ def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> St
     return State(*link(*shifted))
 
 
-def _flat(a: tf.Tensor, steps: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """`[T, …, B]` -> `[…, T·B]`; `[…, 1]` where nothing varies."""
-    if a.shape[0] == 1 and a.shape[-1] == 1:
-        return a[0]
-    axes = a.shape[1:-1].as_list()
-    a = tf.broadcast_to(a, tf.stack([steps, *axes, columns]))
-    return tf.reshape(tf.experimental.numpy.moveaxis(a, 0, -2), [*axes, -1])
-
-
 def _by_column(values: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
-    """`_flat` of all tensors of a structure."""
+    """`[T, …, B]` -> `[…, T·B]` for all tensors of a structure; `[…, 1]` where nothing varies."""
 
     def flat(a: tf.Tensor | None) -> tf.Tensor | None:
-        return None if a is None else _flat(a, steps, columns)
+        if a is None:
+            return None
+        if a.shape[0] == 1 and a.shape[-1] == 1:
+            return a[0]
+        axes = a.shape[1:-1].as_list()
+        a = tf.broadcast_to(a, tf.stack([steps, *axes, columns]))
+        return tf.reshape(tf.experimental.numpy.moveaxis(a, 0, -2), [*axes, -1])
 
     return tf.nest.map_structure(flat, values)
 
 
 def _by_time(values: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
-    """Inverts `_flat` for all tensors of a structure."""
+    """Inverts `_by_column`."""
 
     def unflat(a: tf.Tensor | None) -> tf.Tensor | None:
         if a is None:

@@ -107,17 +107,14 @@ def _doubling(
     return tf.where(tf.reduce_max(tf.abs(A), axis=[0, 1]) < 1.0, x, nan)
 
 
-def _doubled_factor(F: tf.Tensor, G: tf.Tensor) -> tf.Tensor:
-    start = triangularize(G)
-    return _doubling(lambda A, L: triangularize(tf.concat([L, matmul(A, L)], axis=1)), F, start)
-
-
-def _doubled_sum(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
-    return _doubling(lambda A, P: P + matmul(matmul(A, P), adjoint(A)), F, Q)
-
-
-_compiled_factor = CompiledByShape(_doubled_factor)
-_compiled_sum = CompiledByShape(_doubled_sum)
+_compiled_factor = CompiledByShape(
+    lambda F, G: _doubling(
+        lambda A, L: triangularize(tf.concat([L, matmul(A, L)], axis=1)), F, triangularize(G)
+    )
+)
+_compiled_sum = CompiledByShape(
+    lambda F, Q: _doubling(lambda A, P: P + matmul(matmul(A, P), adjoint(A)), F, Q)
+)
 
 
 # The prior variance must exceed the variance of data and noise by this factor.

@@ -20,6 +20,10 @@ _MATRICES = ("F", "Q", "H", "R", "B")
 _GIVEN = ("F", "H", "B", "b", "d")
 
 
+def _of_covariance(name: str, field: str, doc: str) -> Any:
+    return property(lambda model: getattr(model._covariances[name], field), doc=doc)
+
+
 class LinearGaussian(Settled):
     """A linear Gaussian state-space model, complex or real.
 
@@ -223,35 +227,20 @@ class LinearGaussian(Settled):
         variance = diffuse_variance(self.dtype) / self.form.multiplicity
         return FactoredCovariance.of_factor(variance**0.5 * tf.eye(n, dtype=self.dtype))
 
-    @property
-    def Q(self) -> tf.Tensor:
-        """The covariance of the process noise."""
-        return self._covariances["Q"].matrix
-
-    @property
-    def R(self) -> tf.Tensor:
-        """The covariance of the observation noise."""
-        return self._covariances["R"].matrix
-
-    @property
-    def initial_covariance(self) -> tf.Tensor:
-        """The covariance of the initial state."""
-        return self._covariances["initial_covariance"].matrix
-
-    @property
-    def Q_factor(self) -> tf.Tensor:
-        """A factor of Q, `[..., n, q]`, not necessarily triangular."""
-        return self._covariances["Q"].factor
-
-    @property
-    def R_factor(self) -> tf.Tensor:
-        """A factor of R, `[..., m, q]`, not necessarily triangular."""
-        return self._covariances["R"].factor
-
-    @property
-    def initial_chol(self) -> tf.Tensor:
-        """The Cholesky factor of the initial covariance."""
-        return self._covariances["initial_covariance"].factor
+    Q = _of_covariance("Q", "matrix", "The covariance of the process noise.")
+    R = _of_covariance("R", "matrix", "The covariance of the observation noise.")
+    initial_covariance = _of_covariance(
+        "initial_covariance", "matrix", "The covariance of the initial state."
+    )
+    Q_factor = _of_covariance(
+        "Q", "factor", "A factor of Q, `[..., n, q]`, not necessarily triangular."
+    )
+    R_factor = _of_covariance(
+        "R", "factor", "A factor of R, `[..., m, q]`, not necessarily triangular."
+    )
+    initial_chol = _of_covariance(
+        "initial_covariance", "factor", "The Cholesky factor of the initial covariance."
+    )
 
     # --- checks ----------------------------------------------------------------------------------
 

@@ -22,6 +22,10 @@ _POINTS, _REACHES = 8, (0.0, 0.03, 1.0, 3.0)  # in standard deviations of the in
 _PARTS = {tf.complex128: 1e-7, tf.complex64: 1e-3}
 
 
+def _of_noise(name: str, doc: str) -> Any:
+    return property(lambda model: getattr(model.noise, name), doc=doc)
+
+
 class NonlinearGaussian(KeepsGraphs):
     """A state-space model of functions that need not be linear, with Gaussian noise.
 
@@ -279,30 +283,15 @@ class NonlinearGaussian(KeepsGraphs):
 
         return of_working
 
-    @property
-    def form(self) -> Form:
-        """The form of the working values of states."""
-        return self.noise.form
-
-    @property
-    def observation_form(self) -> Form:
-        """The form of the working values of observations."""
-        return self.noise.observation_form
-
-    @property
-    def dtype(self) -> tf.DType:
-        """The dtype of working values."""
-        return self.noise.dtype
-
-    @property
-    def state_size(self) -> int:
-        """n, the number of components of the state."""
-        return self.noise.state_size
-
-    @property
-    def observation_size(self) -> int:
-        """m, the number of components of an observation."""
-        return self.noise.observation_size
+    form: Form = _of_noise("form", "The form of the working values of states.")
+    observation_form: Form = _of_noise(
+        "observation_form", "The form of the working values of observations."
+    )
+    dtype = _of_noise("dtype", "The dtype of working values.")
+    state_size: int = _of_noise("state_size", "n, the number of components of the state.")
+    observation_size: int = _of_noise(
+        "observation_size", "m, the number of components of an observation."
+    )
 
     def replace(self, **changes: Any) -> "NonlinearGaussian":
         """A new model with some arguments replaced; graphs of unchanged functions are kept.
