@@ -11,8 +11,7 @@ from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.models.widely_linear import widely_linear
 from cgp.statespace.online.online_step import step
-from cgp.statespace.particles.particle_filter import ConditionalParticles, particle_filter
-from cgp.statespace.particles.particle_recursion import Particles
+from cgp.statespace.particles import ConditionalParticles, Particles, particle_filter
 from cgp.statespace.results import Filtered
 from cgp.statespace.sampling import Sampled, posterior_sample, sample
 from cgp.statespace.smoothing import Smoothed, smooth
