@@ -213,13 +213,10 @@ class Series:
             b = tf.constant(np.zeros(model.F.shape[-1], model.dtype.as_numpy_dtype))
         else:
             b = self.last(drift, 2)
+        initial = (model.initial_mean, model.initial_covariance, model.initial_chol)
         mean, covariance, chol = (
             a if a.shape.rank == rank else self.last(a, rank)
-            for a, rank in (
-                (model.initial_mean, 1),
-                (model.initial_covariance, 2),
-                (model.initial_chol, 2),
-            )
+            for a, rank in zip(initial, (1, 2, 2), strict=True)
         )
         system = KalmanSystem(F, Q, G, h, r, b, z, observed, mean, covariance, chol)
         return with_covariances_of_each(system)

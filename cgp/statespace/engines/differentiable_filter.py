@@ -12,10 +12,11 @@ from tensorflow.experimental.numpy import moveaxis
 
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines import chunked_engine, native_engine, parallel_engine
-from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, Cotangents, hermitian
+from cgp.statespace.engines.backward_pass import ONCE, Cotangents, hermitian
 from cgp.statespace.engines.chunked_engine import StateMoments
 from cgp.statespace.engines.filter_step import State, System
 from cgp.statespace.engines.kalman_system import KalmanSystem, batch_of, for_loops, from_loops
+from cgp.statespace.engines.native_engine import PULLED
 
 Pullback = Callable[[KalmanSystem, Cotangents, State], list[tf.Tensor]]
 
@@ -77,7 +78,6 @@ def _differentiable(
     Cotangents are a function of the gradients by the values, `[B, T, …]` and `[T, …, B]` as those
     are; gradients by log likelihoods are `[B, T or 1, 1]`.
     """
-    names = (*DIFFERENTIABLE, "mean", "covariance")
 
     def forward(system: KalmanSystem) -> tuple[Any, State]:
         values, starts = function(*for_loops(system))
@@ -94,18 +94,14 @@ def _differentiable(
         of_loops["log_likelihoods"] = of_loops["log_likelihoods"][:, 0]
         gradients = engine.pullback(*for_loops(system), Cotangents(**of_loops), starts)
         return [
-            moveaxis(gradient, -1, 0)
-            if name == "z"
-            else from_loops(gradient, getattr(system, name))
-            for name, gradient in zip(names, gradients, strict=True)
+            moveaxis(a, -1, 0) if name == "z" else from_loops(a, getattr(system, name))
+            for name, a in zip(PULLED, gradients, strict=True)
         ]
 
     @tf.custom_gradient
-    def recursion(
-        *inputs: tf.Tensor,
-    ) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor]]]:
+    def recursion(*inputs: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., Any]]:
         # Without this a tape would record the compiled loops, and XLA store every step of them.
-        replaced = system._replace(**dict(zip(names, inputs, strict=True)))
+        replaced = system._replace(**dict(zip(PULLED, inputs, strict=True)))
         constant = KalmanSystem(*map(tf.stop_gradient, replaced))
         values, starts = _once_if_shared(forward, constant)
 
@@ -116,7 +112,7 @@ def _differentiable(
 
         return tuple(values), backward
 
-    return recursion(*(getattr(system, name) for name in names))
+    return recursion(*(getattr(system, name) for name in PULLED))
 
 
 # --- one covariance for all series: in a graph this is known only when it runs --------------------
@@ -128,11 +124,8 @@ def _with_shared_pattern(system: KalmanSystem) -> tuple[KalmanSystem | None, tf.
     Both are None eagerly, where `Series` has compared the patterns.
     """
     matrices = ("F", "Q_factor", "h", "r")
-    if (
-        tf.executing_eagerly()
-        or batch_of(system, "observed") == 1
-        or any(batch_of(system, name) != 1 for name in matrices)
-    ):
+    vary = any(batch_of(system, name) != 1 for name in matrices)
+    if tf.executing_eagerly() or vary or batch_of(system, "observed") == 1:
         return None, None
     first = {name: _first(getattr(system, name)) for name in ("observed", "covariance", "chol")}
     return system._replace(**first), tf.reduce_all(system.observed == first["observed"])
@@ -152,15 +145,11 @@ def _first(a: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(a[..., :1], [*a.shape[:-1], 1])
 
 
-_SHARED = {name for name in StateMoments._fields if name.endswith(("covariances", "chols"))} | {
-    "chol"
-}
-
-
 def _widened(values: Any, width: tf.Tensor) -> Any:
     """Moments with the covariances broadcast from one series to all."""
     if isinstance(values, StateMoments | State):
-        shared = {k: a for k, a in values._asdict().items() if k in _SHARED}
+        ends = ("covariances", "chols", "chol")
+        shared = {k: a for k, a in values._asdict().items() if k.endswith(ends)}
         for name, a in shared.items():
             wide = tf.broadcast_to(a, tf.concat([tf.shape(a)[:-1], [width]], axis=0))
             shared[name] = tf.ensure_shape(wide, [*a.shape[:-1], None])

@@ -153,13 +153,9 @@ def system_of(series: Series) -> tuple[StepSystem, State]:
     observed = series.last(tf.cast(series.observed, z.dtype.real_dtype), 2)
     # Each series has its own states, and is linearised where they are.
     of_each = tf.zeros_like(z[0, :1])
+    initial = (noise.initial_mean, noise.initial_covariance, tf.stop_gradient(noise.initial_chol))
     mean, covariance, chol = (
-        series.last(a, rank) + of_each
-        for a, rank in (
-            (noise.initial_mean, 1),
-            (noise.initial_covariance, 2),
-            (tf.stop_gradient(noise.initial_chol), 2),
-        )
+        series.last(a, rank) + of_each for a, rank in zip(initial, (1, 2, 2), strict=True)
     )
 
     def offset(a: tf.Tensor | None, size: int) -> tf.Tensor:
@@ -205,12 +201,7 @@ class Along:
         return self._linear(self._stepper.along(self._system, self._start))
 
     def at_moments(self, means: tf.Tensor, chols: tf.Tensor) -> AsLinear:
-        """Linearises each step again, by given moments of its state.
-
-        Args:
-            means: Working values, `[..., T, n]`.
-            chols: `[..., T, n, n]`; series may share them.
-        """
+        """Linearises each step again, by moments `[..., T, n]`, `[..., T, n, n]` of its state."""
         series = self._series
         mean = tf.einsum("btn->tnb", series.by_series(means))
         states = State(mean, series.last(series.of_each(chols, 3), 3))

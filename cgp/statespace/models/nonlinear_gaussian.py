@@ -197,27 +197,22 @@ class NonlinearGaussian(KeepsGraphs):
         )
         mean = form.split(states["initial_mean"])
         rows, columns = n * form.multiplicity, m * observation_form.multiplicity
-        for name, matrix, size in (
-            ("Q", states["Q"], n),
-            ("R", noise, m),
-            ("initial_covariance", states["initial_covariance"], n),
-        ):
+        matrices = {name: states[name] for name in ("Q", "initial_covariance")} | {"R": noise}
+        for name, matrix in sorted(matrices.items()):  # Q, R and the initial covariance
+            size = m if name == "R" else n
             if matrix.shape.rank < 2 or list(matrix.shape[-2:]) != [size, size]:
                 raise ValueError(f"{name} must be [..., {size}, {size}], got shape {matrix.shape}")
             if tf.executing_eagerly():
                 check_finite(matrix, name)
+        pseudo = {"Q": states.get("pseudo_Q"), "R": pseudo_R}
+        pseudo["initial_covariance"] = states.get("initial_pseudo_covariance")
         moments: dict[str, Any] = {
             "F": tf.zeros([rows, rows], mean.dtype),
             "H": tf.zeros([columns, rows], mean.dtype),
             "initial_mean": mean,
-            "Q": composite(states["Q"], states.get("pseudo_Q"), "Q"),
-            "R": composite(noise, pseudo_R, "R"),
-            "initial_covariance": composite(
-                states["initial_covariance"],
-                states.get("initial_pseudo_covariance"),
-                "initial_covariance",
-            ),
         }
+        for name, matrix in sorted(matrices.items()):
+            moments[name] = composite(matrix, pseudo[name], name)
         if self.input_size:
             inputs = self.input_size * form.multiplicity
             moments["B"] = tf.zeros([rows, inputs], mean.dtype)

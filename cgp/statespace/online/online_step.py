@@ -281,11 +281,8 @@ def _start(bank: InteractingModels, series: Series, state: tuple[ArrayLike, ...]
     mean, chol = checked_state(series.model, (state[0], state[1]))
     probabilities = as_dtype(state[2], bank.transition.dtype, "mode_probabilities")
     count, batch = len(bank.models), series.batch_shape
-    for name, a, own in (
-        ("mean", mean, 2),
-        ("chol", chol, 3),
-        ("mode_probabilities", probabilities, 1),
-    ):
+    state_names = InteractingState._fields
+    for name, a, own in zip(state_names, (mean, chol, probabilities), (2, 3, 1), strict=True):
         if a.shape.rank < own or a.shape[-own] != count or a.shape[:-own] != batch:
             raise ValueError(
                 f"{name} of the state must have the axes {[*batch, count]}, of series and models, "
