@@ -175,16 +175,9 @@ def _check_result(result: Filtered, model: LinearGaussian) -> None:
 def ahead(
     model: LinearGaussian, mean: tf.Tensor, chol: tf.Tensor, inputs: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Predicts the state one step ahead, by the last of matrices that vary over time.
+    """Predicts a state one step ahead, by the last of matrices that vary over time.
 
-    Args:
-        model: The model.
-        mean: Working values, `[..., n]`.
-        chol: `[..., n, n]`.
-        inputs: Known inputs of this step, working values, `[..., k]`, or None.
-
-    Returns:
-        Mean and factor.
+    Mean, factor and known inputs of this step are working values.
     """
     F, Q_factor = (with_time(a)[..., -1, :, :] for a in (model.F, model.Q_factor))
     drift = tf.zeros_like(mean) if model.b is None else model.b[..., -1, :]

@@ -541,12 +541,8 @@ def particle_filter(
         >>> import numpy as np, tensorflow as tf
         >>> from cgp import statespace
         >>> growth = statespace.NonlinearGaussian(  # the sign of the state is never seen
-        ...     lambda x: 0.5 * x + 8.0 * tf.sin(x),
-        ...     lambda x: x**2 / 20.0,
-        ...     Q=[[1.0]],
-        ...     R=[[0.1]],
-        ...     initial_mean=[0.0],
-        ...     initial_covariance=[[5.0]],
+        ...     lambda x: 0.5 * x + 8.0 * tf.sin(x), lambda x: x**2 / 20.0,
+        ...     Q=[[1.0]], R=[[0.1]], initial_mean=[0.0], initial_covariance=[[5.0]],
         ... )
         >>> states, z = statespace.sample(growth, 50, seed=1)
         >>> found = statespace.particle_filter(growth, z, particles=2000, seed=2)

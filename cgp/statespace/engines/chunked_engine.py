@@ -81,16 +81,9 @@ class Chunks:
         dtypes: Sequence[tf.DType],
         backwards: bool = False,
     ) -> tuple[list[tf.Tensor], Any]:
-        """Loops over the chunks.
+        """The tensors that a step returns of all chunks, `[K, ...]`, and the last carry.
 
-        Args:
-            step: Function of k and the carry; it returns tensors and the next carry.
-            start: The first carry.
-            dtypes: The dtypes of the tensors.
-            backwards: Whether to start with the last chunk.
-
-        Returns:
-            The tensors of all chunks, `[K, ...]`, and the last carry.
+        A step takes k and the carry, and returns tensors and the next carry.
         """
         shapes: list[tf.TensorShape] = []  # static shapes, which a graph loses outside of its loop
 
@@ -266,16 +259,10 @@ class _Steps(NamedTuple):
 
 
 def smooth(system: System, start: State, filtered: State) -> list[tf.Tensor]:
-    """The moments of each state given all observations.
+    """The moments of each state given all observations, by the filtered ones.
 
-    Args:
-        system: The system.
-        start: The state before the first step.
-        filtered: The filtered moments, `[T, n, B]` and `[T, n, n, B]`.
-
-    Returns:
-        Means, `[T, n, B]`; factors, lag-one covariances and gains, `[T, n, n, B]`, of which the
-        last lag-one covariance and the last gain are not meaningful.
+    Means are `[T, n, B]`; factors, lag-one covariances and gains `[T, n, n, B]`. The last lag-one
+    covariance and the last gain are not meaningful.
     """
     steps = _Steps(system.F, system.Q_factor, system.b, *filtered)
     chunks = chunks_of(system, start)

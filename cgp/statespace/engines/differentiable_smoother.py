@@ -114,10 +114,7 @@ def _inverse(chol: tf.Tensor) -> tf.Tensor:
 
 
 def _arriving(gains: tf.Tensor, by: SmootherMoments) -> tuple[tf.Tensor, tf.Tensor]:
-    """The cotangents of the smoothed moments at each step, with those from steps before.
-
-    They are `[n, T, B]` and `[n, n, T, B]`.
-    """
+    """Cotangents `[n, T, B]` and `[n, n, T, B]` of moments, with those from steps before."""
     matrices = (tf.einsum("ijtb->tbij", a) for a in (gains, by.covariances, by.lags))
     g, G = _traced(gains.dtype)(*matrices, tf.einsum("itb->tbi", by.means)[..., None])
     g, G = tf.einsum("tbi->itb", g[..., 0]), tf.einsum("tbij->ijtb", G)

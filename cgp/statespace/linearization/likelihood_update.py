@@ -123,10 +123,7 @@ class StepSites:
     def completed(
         self, affine: Affine, measurement: Measurement, state: State, last: Measured
     ) -> Measured:
-        """The last sites, with the correction of their log likelihood; arguments as `first`.
-
-        It is NaN where sites and state do not agree.
-        """
+        """The last sites, with the correction of their log likelihood: NaN unless they agree."""
         q, target, variance = self._problem(affine, measurement, state, last)
         correction = self._likelihood.correction(target, q, self._site(last), variance)
         correction = tf.reduce_sum(correction * measurement.observed[: correction.shape[0]], axis=0)

@@ -55,9 +55,7 @@ class ConditionallyLinear(KeepsGraphs):
         ...     fading,
         ...     lambda u: {"H": tf.complex(tf.cos(u), tf.sin(u))[..., None]},
         ...     lambda u: u,
-        ...     Q=[[0.01]],
-        ...     initial_mean=[0.0],
-        ...     initial_covariance=[[0.01]],
+        ...     Q=[[0.01]], initial_mean=[0.0], initial_covariance=[[0.01]],
         ... )
         >>> z = np.exp(0.05j * np.arange(50))
         >>> found = statespace.particle_filter(model, z, particles=200, seed=1)

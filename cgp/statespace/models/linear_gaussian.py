@@ -119,14 +119,11 @@ class LinearGaussian(Settled):
         form: Form | None = None,
         observation_form: Form | None = None,
     ) -> "LinearGaussian":
-        """Makes a model from tensors of one dtype.
+        """Makes a model from tensors of one dtype, by the constructor's argument names, b and d.
 
-        Args:
-            tensors: Tensors by the constructor's argument names, and offsets b and d; a
-                `FactoredCovariance` is not checked again.
-            initial: "stationary", "diffuse", or None where the covariance is among the tensors.
-            form: The form of the working values; proper if None.
-            observation_form: The form of observations; `form` if None.
+        A `FactoredCovariance` is not checked again. `initial` is "stationary", "diffuse", or None
+        where the covariance is among the tensors. The form of working values is proper if None;
+        `observation_form` is `form` if None.
         """
         model, form = cls.__new__(cls), form or ProperForm()
         model._set(tensors, initial, form, observation_form or form)

@@ -56,8 +56,8 @@ class NonlinearGaussian(KeepsGraphs):
         initial_mean: Mean of the state at the first observation, `[..., n]`.
         initial_covariance: Its covariance, `[..., n, n]`.
         pseudo_Q: Pseudo-covariance of the process noise, `[n, n]`, zero if None.
-        pseudo_R: The pseudo-covariance of the noise of complex observations, `[m, m]`.
-        initial_pseudo_covariance: The pseudo-covariance of the initial state, `[n, n]`.
+        pseudo_R: That of the noise of complex observations, `[m, m]`.
+        initial_pseudo_covariance: That of the initial state, `[n, n]`.
         holomorphic: Whether f and h have complex derivatives, as polynomials have, and moduli,
             conjugates and real parts have not; this is checked near the initial state alone. With
             proper noise the computations are then done with n complex instead of 2n real states,
@@ -88,10 +88,8 @@ class NonlinearGaussian(KeepsGraphs):
         >>> carrier = statespace.NonlinearGaussian(  # a phase and its rate, seen as exp(iφ)
         ...     lambda x: tf.linalg.matvec(F, x),
         ...     lambda x: tf.complex(tf.cos(x[..., :1]), tf.sin(x[..., :1])),
-        ...     Q=np.diag([1e-4, 1e-6]),
-        ...     R=[[0.1]],
-        ...     initial_mean=[0.0, 0.3],
-        ...     initial_covariance=np.diag([1.0, 1e-3]),
+        ...     Q=np.diag([1e-4, 1e-6]), R=[[0.1]],
+        ...     initial_mean=[0.0, 0.3], initial_covariance=np.diag([1.0, 1e-3]),
         ... )
         >>> states, z = statespace.sample(carrier, 200, seed=1)
         >>> found = statespace.filter(carrier, z, rule=statespace.SigmaPoints("cubature"))
@@ -258,11 +256,9 @@ class NonlinearGaussian(KeepsGraphs):
     # --- working values --------------------------------------------------------------------------
 
     def working(self, name: str, inputs: tf.Tensor | None) -> Function:
-        """A function of working states, `[B, K, n]` -> `[B, K, m]`.
+        """The transition or observation, by name, of working states, `[B, K, n]` -> `[B, K, m]`.
 
-        Args:
-            name: "transition" or "observation".
-            inputs: Working values of the inputs, `[B, k]`, or None.
+        The inputs are working values, `[B, k]`, or None.
         """
         function = getattr(self, name)
         form = self.form if name == "transition" else self.observation_form
@@ -304,9 +300,8 @@ class NonlinearGaussian(KeepsGraphs):
         Example:
             >>> import tensorflow as tf
             >>> from cgp import statespace
-            >>> model = statespace.NonlinearGaussian(
-            ...     tf.sin, tf.exp, [[0.1]], [[0.5]], [0j], [[1.0]]
-            ... )
+            >>> functions, noise = (tf.sin, tf.exp), ([[0.1]], [[0.5]])
+            >>> model = statespace.NonlinearGaussian(*functions, *noise, [0j], [[1.0]])
             >>> model.replace(Q=[[0.2]]).noise.Q.numpy().trace()
             np.float64(0.2)
         """
@@ -341,12 +336,9 @@ class NonlinearGaussian(KeepsGraphs):
         return arguments | {name: getattr(self, name) for name in flags}
 
     def shown(self, name: str) -> tf.Tensor:
-        """A moment of the noise or the initial state as users see and learn it.
+        """A moment, such as "Q" or "initial_mean", of the noise or the initial state for users.
 
-        A complex covariance, or the real composite of one with a pseudo-covariance.
-
-        Args:
-            name: "Q", "R", "initial_mean" or "initial_covariance".
+        It is complex, or the real composite of a covariance with a pseudo-covariance.
         """
         return getattr(self.noise, name) if name in self._improper else self.arguments()[name]
 
