@@ -34,7 +34,7 @@ the digits of small ones.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -224,7 +224,8 @@ def _elements(system: System, start: State) -> Element:
     if system.z.shape[-2] == 1:
         return first
     later = (a if a.shape[-2] == 1 else a[..., 1:, :] for a in measurement)
-    following = _of_steps(*(_leading(a) for a in (system.F, system.Q_factor, system.b)), *later)
+    transition = (_leading(a) for a in (system.F, system.Q_factor, system.b))
+    following = _of_steps(transition, later)
     steps = tf.shape(following.b)[-2:-1]
 
     def spread(a: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
@@ -234,15 +235,7 @@ def _elements(system: System, start: State) -> Element:
     return Element(*(spread(a, like) for a, like in zip(following, first, strict=True)))
 
 
-def _of_steps(
-    F: tf.Tensor,
-    G: tf.Tensor,
-    drift: tf.Tensor,
-    h: tf.Tensor,
-    r: tf.Tensor,
-    z: tf.Tensor,
-    observed: tf.Tensor,
-) -> Element:
+def _of_steps(transition: Iterable[tf.Tensor], measurement: Iterable[tf.Tensor]) -> Element:
     """The elements of steps after the first, one component of the observations at a time.
 
     A component tells of the state at the step before by its variance given that state, h Q hᴴ + r,
@@ -251,6 +244,7 @@ def _of_steps(
     Raises:
         ValueError: That variance is zero, eagerly; in a graph the result is NaN.
     """
+    (F, G, drift), (h, r, z, observed) = transition, measurement
     dtype = F.dtype
     A, U, b = F, triangularize(G), drift + tf.zeros_like(z[:1])
     eta, columns, lost = tf.zeros_like(b), [], []

@@ -4,8 +4,7 @@ The signal `g = A x + b` of a step has moments by those of the state, and each o
 site (see `cgp.likelihoods.sites`). Sites and state are found in turns, until both agree.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +18,6 @@ from cgp.statespace.engines.filter_step import State, update
 from cgp.statespace.engines.kalman_system import decorrelated
 from cgp.statespace.linearization.rules import Affine
 
-Decorrelation = Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 MOST_TURNS = 500
 _LITTLE = 1e6
 """The variance of the first sites, where z is no signal, in variances of the observation."""
@@ -62,17 +60,13 @@ class Measured(NamedTuple):
 
 
 def updated_by(
-    affine: Affine,
-    z: tf.Tensor,
-    R: tf.Tensor,
-    observed: tf.Tensor,
-    state: State,
-    decorrelate: Decorrelation = decorrelated,
+    affine: Affine, measurement: Measurement, state: State, decorrelate: Any = decorrelated
 ) -> tuple[State, tf.Tensor]:
     """The moments after an observation with an affine function, and its log likelihood, `[B]`.
 
-    Arrays are those of a `Measurement`; `decorrelate` is for an R of another structure.
+    `decorrelate`, as `decorrelated`, is for an R of another structure.
     """
+    z, R, observed = measurement
     if affine.residual is not None:
         R = R + matmul(affine.residual, adjoint(affine.residual))
         decorrelate = decorrelated
@@ -134,8 +128,8 @@ class StepSites:
         self, affine: Affine, measured: Measured, measurement: Measurement, state: State
     ) -> tuple[State, tf.Tensor]:
         """The moments after the normal observations, and their log likelihood, `[B]`."""
-        arguments = (affine, measured.z, measured.R, measurement.observed, state)
-        return updated_by(*arguments, self._decorrelated)
+        normal = measurement._replace(z=measured.z, R=measured.R)
+        return updated_by(affine, normal, state, self._decorrelated)
 
     def _decorrelated(
         self, H: tf.Tensor, R: tf.Tensor, z: tf.Tensor, observed: tf.Tensor

@@ -208,7 +208,7 @@ class Stepper:
         measurement = system.measurement
 
         def again(i: tf.Tensor, point: State) -> tuple[tf.Tensor, State]:
-            after, _ = updated_by(self._affine("observation", system, point), *measurement, state)
+            after, _ = updated_by(self._affine("observation", system, point), measurement, state)
             mean = after.mean + self.damping * (point.mean - after.mean)
             return i + 1, State(mean, after.chol)
 
@@ -217,7 +217,7 @@ class Stepper:
             loop = (lambda *_: True, again, (0, state))
             _, point = tf.while_loop(*loop, maximum_iterations=self.iterations)
             observation = self._affine("observation", system, point)
-        return *updated_by(observation, *measurement, state), observation
+        return *updated_by(observation, measurement, state), observation
 
     def predicted(self, system: StepSystem, after: State) -> tuple[State, Affine]:
         """The state predicted from that after the observation, and how f is linearised."""

@@ -148,8 +148,8 @@ class NonlinearGaussian(KeepsGraphs):
                 f"the states are real and have no {', '.join(sorted(has_pseudo))}: for complex "
                 "states give a complex initial_mean"
             )
-        self._checked_image(mean, transition, "transition", mean.dtype, mean.shape[-1])
-        image = self._checked_image(mean, observation, "observation", None, None)
+        self._checked_image(mean, "transition")
+        image = self._checked_image(mean, "observation")
         if image.dtype.real_dtype != mean.dtype.real_dtype:
             raise TypeError(
                 f"observation must return the precision of the states, {mean.dtype.name}, got "
@@ -162,16 +162,10 @@ class NonlinearGaussian(KeepsGraphs):
             if not mean.dtype.is_complex:
                 raise TypeError("holomorphic=True is for complex states, but these are real")
             for name in ("transition", "observation"):
-                of_inputs = functools.partial(self.working, name)
-                covariance = self.noise.initial_covariance
-                _check_holomorphic(of_inputs, name, mean, covariance, self.input_size)
+                _check_holomorphic(self, name, mean)
 
     def _noise(
-        self,
-        states: dict[str, tf.Tensor],
-        image: tf.Tensor,
-        R: ArrayLike,
-        pseudo_R: ArrayLike | None,
+        self, states: dict[str, tf.Tensor], image: tf.Tensor, R: ArrayLike, pseudo_R: Any
     ) -> LinearGaussian:
         """The model of noise and initial state, with zeros for F, H and B."""
         observed, n, m = image.dtype, states["initial_mean"].shape[-1], image.shape[-1]
@@ -216,16 +210,10 @@ class NonlinearGaussian(KeepsGraphs):
             moments["B"] = tf.zeros([rows, inputs], mean.dtype)
         return LinearGaussian.from_tensors(moments, None, form, observation_form)
 
-    def _checked_image(
-        self,
-        mean: tf.Tensor,
-        function: Callable[..., Any],
-        name: str,
-        dtype: tf.DType | None,
-        size: int | None,
-    ) -> tf.Tensor:
+    def _checked_image(self, mean: tf.Tensor, name: str) -> tf.Tensor:
         """The value of a function at the initial mean, if it is of the right shape and dtype."""
-        n, k = mean.shape[-1], self.input_size
+        n, k, function = mean.shape[-1], self.input_size, getattr(self, name)
+        dtype, size = (mean.dtype, n) if name == "transition" else (None, None)
         points = tf.reshape(mean, [-1, n])[:1] + tf.zeros([2, 3, n], mean.dtype)
         arguments = [points, tf.zeros([2, 3, k], mean.dtype)] if k else [points]
         try:
@@ -374,30 +362,24 @@ class NonlinearGaussian(KeepsGraphs):
         )
 
 
-def _check_holomorphic(
-    function_of: Callable[[tf.Tensor], Function],
-    name: str,
-    mean: tf.Tensor,
-    covariance: tf.Tensor,
-    inputs: int,
-) -> None:
+def _check_holomorphic(model: NonlinearGaussian, name: str, mean: tf.Tensor) -> None:
     """Compares the derivatives of a function by states and by their conjugates, eagerly.
 
-    The function is one of states `[B, K, n]`, of inputs `[B, k]`. The check is local: a function
-    that has no complex derivative only far from the initial state, or at other inputs than a few
-    random ones, passes it.
+    The check is local: a function that has no complex derivative only far from the initial state,
+    or at other inputs than a few random ones, passes it.
     """
     if not tf.executing_eagerly():
         return
     rng, n = np.random.default_rng(0), mean.shape[-1]
     centre = np.asarray(mean).reshape(-1, n)[0]
-    variance = np.diagonal(np.asarray(covariance), axis1=-2, axis2=-1).real.reshape(-1, n)[0]
+    covariance = np.asarray(model.noise.initial_covariance)
+    variance = np.diagonal(covariance, axis1=-2, axis2=-1).real.reshape(-1, n)[0]
     size = np.sqrt(variance) + 1e-3 * np.abs(centre) + 1e-9
     count = _POINTS * len(_REACHES)
     reach = np.repeat(_REACHES, _POINTS)[:, None]
     points = centre + rng.normal(size=(count, n, 2)).view(complex)[..., 0] * size * reach
-    drives = rng.normal(size=(count, inputs, 2)).view(complex)[..., 0]
-    function = function_of(tf.constant(drives, mean.dtype))
+    drives = rng.normal(size=(count, model.input_size, 2)).view(complex)[..., 0]
+    function = model.working(name, tf.constant(drives, mean.dtype))
     by_state, by_conjugate = _derivatives(function, tf.constant(points, mean.dtype))
     with np.errstate(invalid="ignore", over="ignore"):
         gap, whole = (np.sum(np.abs(a) * size, axis=-1) for a in (by_conjugate, by_state))
