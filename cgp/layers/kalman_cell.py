@@ -18,8 +18,7 @@ from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as
 from cgp.online.cell import Cell, Piece, RefusedSample, Sample, all_finite
 from cgp.statespace.engines.chunked_engine import StateMoments
-from cgp.statespace.engines.filter_step import with_pseudo_variance
-from cgp.statespace.engines.kalman_system import leaves_no_exact_observation
+from cgp.statespace.engines.filter_step import leaves_no_exact_observation, with_pseudo_variance
 from cgp.statespace.filtering import moments, process_block
 from cgp.statespace.forecasting import Forecast, ahead, forecast_of_start
 from cgp.statespace.linearization.linearized_model import (

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgp.distributions.ellipses import check_probability
-from cgp.linalg import NotPositiveDefiniteError
+from cgp.linalg import NotPositiveDefiniteError, to_composite
 from cgp.statespace.results import Filtered
 
 _Bounds = tuple[Any, Any]
@@ -207,11 +207,8 @@ def _normalized(
     is_observed = ~np.isnan(innovations)
     v = np.where(is_observed, innovations, 0.0)
     if pseudo is not None:
-        # Twice the composite covariance (cgp.linalg.to_composite), so that both parts of the
-        # normalised innovations have variance ½.
-        upper = np.concatenate([(covariances + pseudo).real, (pseudo - covariances).imag], axis=-1)
-        lower = np.concatenate([(covariances + pseudo).imag, (covariances - pseudo).real], axis=-1)
-        covariances = np.concatenate([upper, lower], axis=-2)
+        # Twice the composite, so that both parts of the normalised innovations have variance ½.
+        covariances = 2.0 * to_composite(covariances, pseudo).numpy()
         v = np.concatenate([v.real, v.imag], axis=-1)
         pairs_observed = np.concatenate([is_observed, is_observed], axis=-1)
     else:

@@ -17,10 +17,10 @@ from cgp.statespace.filtering import moments, observation_moments, observed_mean
 from cgp.statespace.linearization.linearized_model import AnyModel, linearized, noise_of
 from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.models.model_base import as_dtype, whole_steps
+from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.results import Filtered, covariance_marginals
-from cgp.statespace.series import Series, known_inputs
+from cgp.statespace.series import Series, known_inputs, missing_series
 
 
 @short_repr
@@ -104,7 +104,7 @@ def forecast(
                 f"inputs must be [..., {steps + 1}, k] for {steps} steps: the first is that of the "
                 f"last observation, the last that of the last forecast; got shape {shape}"
             )
-        nothing = _nothing(noise, steps + 1)
+        nothing = missing_series(noise, steps + 1)
         after = model.starting_from(mean, chol)
         linear, working_inputs, _ = linearized(after, nothing, inputs=inputs, rule=rule)
         return _predicted(Series(linear, nothing, inputs=working_inputs), since=1)
@@ -127,14 +127,9 @@ def forecast_of_start(
 
     Of the inputs, `[..., steps, k]`, the first leads from the first step to the second.
     """
-    nothing = _nothing(noise_of(model), steps)
+    nothing = missing_series(noise_of(model), steps)
     linear, inputs, _ = linearized(model, nothing, inputs=inputs, rule=rule)
     return _predicted(Series(linear, nothing, inputs=inputs), since=0)
-
-
-def _nothing(model: LinearGaussian, steps: int) -> tf.Tensor:
-    """A series of which every element is missing, `[T, m]`."""
-    return as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
 
 
 def _predicted(series: Series, since: int) -> Forecast:

@@ -15,8 +15,7 @@ from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import ArrayLike, check_whole, real_as, squared_modulus
 from cgp.linalg.batch_last import cholesky
 from cgp.statespace.compiled import graph_of
-from cgp.statespace.engines.filter_step import State, at_known, density
-from cgp.statespace.engines.kalman_system import decorrelated
+from cgp.statespace.engines.filter_step import State, at_known, decorrelated, density
 from cgp.statespace.linearization.linearized_model import AnyModel, noise_of, system_of
 from cgp.statespace.linearization.linearized_step import Stepper, StepSystem
 from cgp.statespace.models.conditionally_linear import ConditionallyLinear

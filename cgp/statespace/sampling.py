@@ -14,9 +14,9 @@ from cgp.statespace.filtering import observed_means
 from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
 from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian
-from cgp.statespace.models.model_base import as_dtype, whole_steps
+from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian, simulated, white
-from cgp.statespace.series import Series, known_inputs
+from cgp.statespace.series import Series, known_inputs, missing_series
 from cgp.statespace.smoothing import smooth, smoothing_model
 
 
@@ -163,7 +163,6 @@ def _path(
 
     The process noise is the known input of a model without noise, whose predicted means are states.
     """
-    nothing = as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
     driven = model.starting_from(start, tf.zeros_like(model.initial_chol)).driven()
-    series = Series(driven, nothing, inputs=model.form.join(drive))
+    series = Series(driven, missing_series(model, steps), inputs=model.form.join(drive))
     return series.from_series(differentiable_filter.moments(series.arranged()).predicted_means)

@@ -11,7 +11,7 @@ from cgp.axes import as_code, remedy
 from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.observations import as_observations, check_same_labels
-from cgp.statespace.engines.kalman_system import (
+from cgp.statespace.engines.filter_step import (
     KalmanSystem,
     decorrelated,
     with_covariances_of_each,
@@ -285,3 +285,8 @@ def _observations(model: LinearGaussian, z: ArrayLike, missing: ArrayLike | None
         )
         raise ValueError(f"z must be [..., T, {m}], got shape {z.shape}{hint}")
     return z
+
+
+def missing_series(model: LinearGaussian, steps: int | tf.Tensor) -> tf.Tensor:
+    """A series of which every element is missing, `[T, m]`."""
+    return as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)

@@ -14,8 +14,14 @@ from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines import chunked_engine, native_engine, parallel_engine
 from cgp.statespace.engines.backward_pass import ONCE, Cotangents, hermitian
 from cgp.statespace.engines.chunked_engine import StateMoments
-from cgp.statespace.engines.filter_step import State, System
-from cgp.statespace.engines.kalman_system import KalmanSystem, batch_of, for_loops, from_loops
+from cgp.statespace.engines.filter_step import (
+    KalmanSystem,
+    State,
+    System,
+    batch_of,
+    for_loops,
+    from_loops,
+)
 from cgp.statespace.engines.native_engine import PULLED
 
 Pullback = Callable[[KalmanSystem, Cotangents, State], list[tf.Tensor]]

@@ -26,8 +26,7 @@ from cgp.statespace.engines import differentiable_filter, native_engine
 from cgp.statespace.engines.backward_pass import summed
 from cgp.statespace.engines.chunked_engine import check_possible
 from cgp.statespace.engines.differentiable_filter import computed
-from cgp.statespace.engines.filter_step import State
-from cgp.statespace.engines.kalman_system import KalmanSystem, for_loops, from_loops
+from cgp.statespace.engines.filter_step import KalmanSystem, State, for_loops, from_loops
 from cgp.statespace.engines.parallel_engine import over_steps
 
 SINGULAR = (

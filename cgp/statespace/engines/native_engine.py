@@ -14,7 +14,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, Cotangents, hermitian
 from cgp.statespace.engines.chunked_engine import StateMoments
-from cgp.statespace.engines.kalman_system import KalmanSystem, batch_of
+from cgp.statespace.engines.filter_step import KalmanSystem, batch_of
 
 
 def serves(system: KalmanSystem) -> bool:

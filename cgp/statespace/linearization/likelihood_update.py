@@ -14,8 +14,7 @@ from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.sites import Moments, Site, between, distance, inverse, trace
 from cgp.linalg.arguments import nan, real_as
 from cgp.linalg.batch_last import adjoint, cholesky, divide, matmul, matvec, solve
-from cgp.statespace.engines.filter_step import State, update
-from cgp.statespace.engines.kalman_system import decorrelated
+from cgp.statespace.engines.filter_step import State, decorrelated, update
 from cgp.statespace.linearization.rules import Affine
 
 MOST_TURNS = 500
@@ -134,7 +133,7 @@ class StepSites:
     def _decorrelated(
         self, H: tf.Tensor, R: tf.Tensor, z: tf.Tensor, observed: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Decorrelated noise (see `decorrelation`) that both parts of a value have in common."""
+        """Decorrelated noise (see `decorrelated`) that both parts of a value have in common."""
         of_each = self._blocks(R[0])
         if R.dtype.is_complex or of_each.shape[0] == 1:
             return H, trace(of_each)[None], z

@@ -30,12 +30,12 @@ from cgp.statespace.engines.filter_step import (
     BatchLastMarginals,
     State,
     System,
+    for_loops,
     marginals_of,
     predict_at,
     update_at,
     with_pseudo_variance,
 )
-from cgp.statespace.engines.kalman_system import for_loops
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
     AnyRule,
