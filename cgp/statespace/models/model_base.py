@@ -33,16 +33,14 @@ def matrix_or_word(
     initial_covariance: ArrayLike | str | None,
 ) -> tuple[ArrayLike | None, str | None]:
     """Returns `(matrix, None)`, or `(None, word)` for 'stationary' and 'diffuse'."""
-    if initial_covariance is None or (
-        isinstance(initial_covariance, str) and initial_covariance not in ("stationary", "diffuse")
-    ):
+    if not isinstance(initial_covariance, str | None):
+        return initial_covariance, None
+    if initial_covariance not in ("stationary", "diffuse"):
         raise ValueError(
             'initial_covariance must be a matrix, "stationary" or "diffuse", got '
             f"{initial_covariance!r}"
         )
-    if isinstance(initial_covariance, str):
-        return None, initial_covariance
-    return initial_covariance, None
+    return None, initial_covariance
 
 
 def _array(a: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
