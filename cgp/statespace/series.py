@@ -11,11 +11,7 @@ from cgp.axes import as_code, remedy
 from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.observations import as_observations, check_same_labels
-from cgp.statespace.engines.filter_step import (
-    KalmanSystem,
-    decorrelated,
-    with_covariances_of_each,
-)
+from cgp.statespace.engines.filter_step import KalmanSystem, decorrelated, with_covariances_of_each
 from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model, with_time
 from cgp.statespace.models.model_base import as_dtype

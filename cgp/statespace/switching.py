@@ -344,12 +344,10 @@ def run_along(
     systems_and_starts = [system_of(series) for series in several]
     systems = tuple(a for a, _ in systems_and_starts)
     if start is None:
-        logs = safe_log(bank.initial)[:, None] + tf.zeros_like(
-            systems_and_starts[0][1].mean[:1], bank.transition.dtype
-        )
-        start = Modes(tuple(state for _, state in systems_and_starts), logs)
-    loop = _loop_of(bank, rule, systems)
-    return loop(systems, bank.transition, start)
+        states = tuple(state for _, state in systems_and_starts)
+        zero = tf.zeros_like(states[0].mean[:1], bank.transition.dtype)
+        start = Modes(states, safe_log(bank.initial)[:, None] + zero)
+    return _loop_of(bank, rule, systems)(systems, bank.transition, start)
 
 
 def _loop_of(bank: InteractingModels, rule: Rule | None, systems: Sequence[StepSystem]) -> Loop:
@@ -358,11 +356,7 @@ def _loop_of(bank: InteractingModels, rule: Rule | None, systems: Sequence[StepS
     nonlinear = [model for model in bank.models if isinstance(model, NonlinearGaussian)]
 
     def steps(*arguments: Any) -> tuple[MixtureMoments, Modes]:
-        steps_of = [
-            stepper_of(model, rule) if isinstance(model, NonlinearGaussian) else Stepper(None)
-            for model in bank.models
-        ]
-        return run(steps_of, *arguments)
+        return run([stepper_of(model, rule) for model in bank.models], *arguments)
 
     if not tf.executing_eagerly():
         return steps
@@ -374,7 +368,6 @@ def _loop_of(bank: InteractingModels, rule: Rule | None, systems: Sequence[StepS
     ]
     sizes = [(a.dtype, *a.shape[1:-1]) for a in tf.nest.flatten(systems) if a is not None]
     key = (InteractingModels, rule, *functions, *sizes)
-
     if nonlinear:
         return nonlinear[0].kept(key, lambda: graph_of(steps))
     return kept_in(_of_linear, key, lambda: graph_of(steps))
@@ -404,12 +397,10 @@ def _checked_models(models: Sequence[AnyModel]) -> tuple[AnyModel, ...]:
 
 def _kind(model: AnyModel) -> str:
     noise = noise_of(model)
+    pairs = ((noise.state_dtype, noise.form), (noise.series_dtype, noise.observation_form))
     forms = [
         "real composite" if dtype.is_complex and form.multiplicity > 1 else "proper"
-        for dtype, form in (
-            (noise.state_dtype, noise.form),
-            (noise.series_dtype, noise.observation_form),
-        )
+        for dtype, form in pairs
     ]
     return (
         f"{noise.state_size} states of {noise.state_dtype.name} ({forms[0]}) and "

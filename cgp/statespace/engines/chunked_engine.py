@@ -211,11 +211,6 @@ def _backward(
     return [*total, *first]
 
 
-def _likelihood(system: System, state: State, length: tf.Tensor) -> tuple[tuple[tf.Tensor], State]:
-    total, after = filter_step.log_likelihood(system, state, length)
-    return (total,), after
-
-
 def _moments(system: System, state: State, length: tf.Tensor) -> tuple[StateMoments, State]:
     forward, after = filter_step.forward_pass(system, state, length)
     moments = StateMoments(
@@ -230,7 +225,7 @@ def _moments(system: System, state: State, length: tf.Tensor) -> tuple[StateMome
     return moments, after
 
 
-_compiled_likelihood = CompiledByShape(_likelihood)
+_compiled_likelihood = CompiledByShape(filter_step.log_likelihood)
 _compiled_moments = CompiledByShape(_moments)
 _compiled_backward = CompiledByShape(backward_pass)
 

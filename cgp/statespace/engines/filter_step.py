@@ -207,7 +207,9 @@ def predict_at(system: System, t: int | tf.Tensor, state: State) -> State:
     return predict(state, *(at(a, t) for a in (system.F, system.Q_factor, system.b)))
 
 
-def log_likelihood(system: System, state: State, length: tf.Tensor) -> tuple[tf.Tensor, State]:
+def log_likelihood(
+    system: System, state: State, length: tf.Tensor
+) -> tuple[tuple[tf.Tensor], State]:
     """The log likelihood of the first `length` steps, `[B]`, and the state predicted after them."""
 
     def step(t: tf.Tensor, state: State, total: tf.Tensor) -> tuple[tf.Tensor, State, tf.Tensor]:
@@ -216,7 +218,7 @@ def log_likelihood(system: System, state: State, length: tf.Tensor) -> tuple[tf.
 
     total = tf.zeros_like(system.z[0, 0], dtype=system.r.dtype)
     _, state, total = tf.while_loop(lambda t, *_: t < length, step, (tf.constant(0), state, total))
-    return total, state
+    return (total,), state
 
 
 def forward_pass(system: System, state: State, length: tf.Tensor) -> tuple[ForwardPass, State]:

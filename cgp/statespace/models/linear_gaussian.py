@@ -20,7 +20,7 @@ _MATRICES = ("F", "Q", "H", "R", "B")
 _GIVEN = ("F", "H", "B", "b", "d")
 
 
-def _of_covariance(name: str, field: str, doc: str) -> Any:
+def _field(name: str, field: str, doc: str) -> Any:
     return property(lambda model: getattr(model._covariances[name], field), doc=doc)
 
 
@@ -205,12 +205,10 @@ class LinearGaussian(Settled):
             )
         if tf.executing_eagerly():
             check_finite(self.initial_mean, "initial_mean")
-        self._covariances.update(
-            {name: FactoredCovariance.checked(tensors[name], name) for name in ("Q", "R")}
-        )
-        self._covariances["initial_covariance"] = self._initial_covariance(
-            tensors.get("initial_covariance"), n
-        )
+        for name in ("Q", "R"):
+            self._covariances[name] = FactoredCovariance.checked(tensors[name], name)
+        initial_covariance = self._initial_covariance(tensors.get("initial_covariance"), n)
+        self._covariances["initial_covariance"] = initial_covariance
         self._check_batches()
         self._check_steps()
 
@@ -224,18 +222,14 @@ class LinearGaussian(Settled):
         variance = diffuse_variance(self.dtype) / self.form.multiplicity
         return FactoredCovariance.of_factor(variance**0.5 * tf.eye(n, dtype=self.dtype))
 
-    Q = _of_covariance("Q", "matrix", "The covariance of the process noise.")
-    R = _of_covariance("R", "matrix", "The covariance of the observation noise.")
-    initial_covariance = _of_covariance(
+    Q = _field("Q", "matrix", "The covariance of the process noise.")
+    R = _field("R", "matrix", "The covariance of the observation noise.")
+    initial_covariance = _field(
         "initial_covariance", "matrix", "The covariance of the initial state."
     )
-    Q_factor = _of_covariance(
-        "Q", "factor", "A factor of Q, `[..., n, q]`, not necessarily triangular."
-    )
-    R_factor = _of_covariance(
-        "R", "factor", "A factor of R, `[..., m, q]`, not necessarily triangular."
-    )
-    initial_chol = _of_covariance(
+    Q_factor = _field("Q", "factor", "A factor of Q, `[..., n, q]`, not necessarily triangular.")
+    R_factor = _field("R", "factor", "A factor of R, `[..., m, q]`, not necessarily triangular.")
+    initial_chol = _field(
         "initial_covariance", "factor", "The Cholesky factor of the initial covariance."
     )
 

@@ -22,7 +22,7 @@ _POINTS, _REACHES = 8, (0.0, 0.03, 1.0, 3.0)  # in standard deviations of the in
 _PARTS = {tf.complex128: 1e-7, tf.complex64: 1e-3}
 
 
-def _of_noise(name: str, doc: str) -> Any:
+def _field(name: str, doc: str) -> Any:
     return property(lambda model: getattr(model.noise, name), doc=doc)
 
 
@@ -262,13 +262,13 @@ class NonlinearGaussian(KeepsGraphs):
 
         return of_working
 
-    form: Form = _of_noise("form", "The form of the working values of states.")
-    observation_form: Form = _of_noise(
+    form: Form = _field("form", "The form of the working values of states.")
+    observation_form: Form = _field(
         "observation_form", "The form of the working values of observations."
     )
-    dtype = _of_noise("dtype", "The dtype of working values.")
-    state_size: int = _of_noise("state_size", "n, the number of components of the state.")
-    observation_size: int = _of_noise(
+    dtype = _field("dtype", "The dtype of working values.")
+    state_size: int = _field("state_size", "n, the number of components of the state.")
+    observation_size: int = _field(
         "observation_size", "m, the number of components of an observation."
     )
 
