@@ -340,8 +340,10 @@ def _chunks_of(system: StepSystem, state: State) -> Chunks:
     return Chunks(steps, n * n * (state.mean.shape[-1] or 1))
 
 
-def _looped(step: Any, state: State, *steps: Any, backwards: bool = False) -> tuple[State, State]:
+def _looped(
+    step: Any, state: State, size: int, length: tf.Tensor, backwards: bool = False
+) -> tuple[State, State]:
     """The states of a loop; a tape that watches variables of the model must not see the loop."""
     kinds = [(a.dtype, a.shape) for a in state]
-    states, last = time_loop(step, state, kinds, *steps, backwards=backwards)
+    states, last = time_loop(step, state, kinds, size, length, backwards)
     return State(*map(tf.stop_gradient, states)), State(*map(tf.stop_gradient, last))

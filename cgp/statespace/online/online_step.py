@@ -248,10 +248,10 @@ def interacting_step(
     )
     probabilities = series.first(found.probabilities[0])
     seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
-    after, *moments = _checked(series, after, predicted, filtered, seen)
+    after, predicted, deviation, filtered = _checked(series, after, predicted, filtered, seen)
     if tf.executing_eagerly():
         probabilities = probabilities.numpy()
-    return after, InteractingStep(*moments, probabilities)
+    return after, InteractingStep(predicted, deviation, filtered, probabilities)
 
 
 def _checked(
