@@ -143,12 +143,12 @@ def _step(dtype, n, streams):
 
 
 def _walk(dtype, n):
-    from cgp.statespace.online import native_walk
+    from cgp.statespace.online import native_step
 
     rng = np.random.default_rng(n)
     model = _model(dtype, n)
     matrices = {name: getattr(model, name).numpy() for name in ("F", "Q_factor", "H", "R")}
-    walk = native_walk.CompiledWalk(False, False)
+    walk = native_step.CompiledWalk(False, False)
     slots = np.repeat(rng.permutation(100), 3)  # streams whose samples come in pieces of three
     state = np.zeros((100, n), dtype), np.broadcast_to(np.eye(n, dtype=dtype), (100, n, n)).copy()
     walk(matrices, _normal(rng, dtype, 300, 1), slots, *state)
@@ -294,8 +294,7 @@ def record(run):
     """
     from cgp import native
     from cgp.gp.recursive.window_cell import CompiledWindow
-    from cgp.statespace.online.native_step import CompiledStep
-    from cgp.statespace.online.native_walk import CompiledWalk
+    from cgp.statespace.online.native_step import CompiledStep, CompiledWalk
 
     calls = {}
 

@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 
 from cgp.linalg.arguments import real_diagonal
-from cgp.statespace.engines.chunked_filter import StateMoments
-from cgp.statespace.filtering import innovate, observation_moments, observed_means
+from cgp.statespace.engines.chunked_engine import StateMoments
+from cgp.statespace.filtering import observation_moments, observed_means
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
 
@@ -23,7 +23,7 @@ def outputs(series: Series, found: StateMoments) -> dict[str, tf.Tensor]:
         "predicted_mean": model.form.join(found.predicted_means),
         "filtered_mean": model.form.join(found.filtered_means),
         "observation_mean": model.observation_form.join(observed),
-        "innovation": innovate(series, observed),
+        "innovation": series.innovations(observed),
     }
     second = {
         "predicted": model.form.moments(found.predicted_covariances),

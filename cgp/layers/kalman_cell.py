@@ -17,9 +17,8 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as
 from cgp.online.cell import Cell, Piece, RefusedSample, Sample, all_finite
-from cgp.statespace.engines.chunked_filter import StateMoments
-from cgp.statespace.engines.decorrelation import leaves_no_exact_observation
-from cgp.statespace.engines.filter_step import with_pseudo_variance
+from cgp.statespace.engines.chunked_engine import StateMoments
+from cgp.statespace.engines.filter_step import leaves_no_exact_observation, with_pseudo_variance
 from cgp.statespace.filtering import moments, process_block
 from cgp.statespace.forecasting import Forecast, ahead, forecast_of_start
 from cgp.statespace.linearization.linearized_model import (
@@ -29,16 +28,16 @@ from cgp.statespace.linearization.linearized_model import (
     linearized,
     noise_of,
 )
-from cgp.statespace.models.conversion import whole_steps
-from cgp.statespace.models.diffuse_start import check_diffuse
+from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, step_matrices
-from cgp.statespace.online.native_walk import CompiledWalk
-from cgp.statespace.online.online_step import advance, of_one_step
-from cgp.statespace.online.stream_samples import (
+from cgp.statespace.models.model_base import whole_steps
+from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, CompiledWalk, step_matrices
+from cgp.statespace.online.online_step import (
     StateArrays,
+    advance,
     check_state_factor,
     checked_samples,
+    of_one_step,
 )
 from cgp.statespace.series import Series, known_inputs
 from cgp.training.saving import check_size

@@ -29,7 +29,7 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
-from cgp.statespace.online.stream_samples import StateArrays, checked_state
+from cgp.statespace.online.online_step import StateArrays, checked_state
 from cgp.statespace.series import check_labels
 from cgp.training import Model, keras_private
 from cgp.training.batches import require_one_replica

@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from cgp.layers.matrices import Covariance, Matrix
 from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
-from cgp.statespace.models.conversion import as_dtype
-from cgp.statespace.models.factored_covariance import FactoredCovariance
 from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.model_base import FactoredCovariance, as_dtype
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.training.keras_private import flatten_layers
 from cgp.training.parameters import Parameter, Parameterized

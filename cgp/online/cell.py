@@ -19,7 +19,7 @@ from cgp.distributions.marginals import Marginals, Step
 from cgp.linalg.arguments import ArrayLike, is_nan, nan
 from cgp.observations import as_observations, check_rounding
 from cgp.statespace.online.native_step import NOT_FINITE
-from cgp.statespace.online.stream_samples import check_state_factor
+from cgp.statespace.online.online_step import check_state_factor
 
 Outputs = dict[str, tf.Tensor]
 

@@ -5,22 +5,17 @@ from cgp.statespace.diagnostics import Diagnostics, diagnostics
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.filtering import filter, log_likelihood
 from cgp.statespace.forecasting import Forecast, forecast
-from cgp.statespace.linearization.affine import Affine, Rule
-from cgp.statespace.linearization.iterated import Iterated
-from cgp.statespace.linearization.sigma_points import SigmaPoints
-from cgp.statespace.linearization.taylor import Taylor
+from cgp.statespace.linearization.rules import Affine, Iterated, Rule, SigmaPoints, Taylor
 from cgp.statespace.models.conditionally_linear import ConditionallyLinear
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.models.widely_linear import widely_linear
 from cgp.statespace.online.online_step import step
-from cgp.statespace.particles.conditional_particles import ConditionalParticles
-from cgp.statespace.particles.particle_filter import particle_filter
-from cgp.statespace.particles.particle_recursion import Particles
+from cgp.statespace.particles import ConditionalParticles, Particles, particle_filter
 from cgp.statespace.results import Filtered
 from cgp.statespace.sampling import Sampled, posterior_sample, sample
 from cgp.statespace.smoothing import Smoothed, smooth
-from cgp.statespace.switching.interacting_models import InteractingFiltered, InteractingModels
+from cgp.statespace.switching import InteractingFiltered, InteractingModels
 
 __all__ = [
     "Affine",

@@ -1,9 +1,9 @@
-"""Functions compiled by XLA, in a cache that is bounded and can be cleared."""
+"""Functions compiled by XLA, in a cache that is bounded and can be cleared; loops over time."""
 
 import functools
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -56,6 +56,34 @@ def graph_of(function: Callable[..., Any]) -> Callable[..., Any]:
     TensorFlow counts traces by function object, and warns of many: a partial starts a new count.
     """
     return tf.function(functools.partial(function), autograph=False, reduce_retracing=True)
+
+
+def time_loop(
+    step: Callable[[tf.Tensor, Any], tuple[Sequence[tf.Tensor], Any]],
+    start: Any,
+    kinds: Sequence[tuple[tf.DType, Any]],
+    size: int | tf.Tensor,
+    length: tf.Tensor | None = None,
+    backwards: bool = False,
+) -> tuple[list[tf.Tensor], Any]:
+    """The values of a step at each time, stacked, and the last carry.
+
+    A step takes t and the carry, and returns values of the dtypes and shapes in `kinds`, and the
+    next carry. Of `size` times the first `length` are visited; values at others are zero.
+    """
+    count = size if length is None else length
+    arrays = [tf.TensorArray(dtype, size, element_shape=shape) for dtype, shape in kinds]
+
+    def body(t: tf.Tensor, carry: Any, arrays: list[tf.TensorArray]) -> Any:
+        values, carry = step(t, carry)
+        arrays = [array.write(t, a) for array, a in zip(arrays, values, strict=True)]
+        return t - 1 if backwards else t + 1, carry, arrays
+
+    first = tf.convert_to_tensor(count - 1) if backwards else tf.constant(0)
+    _, carry, arrays = tf.while_loop(
+        lambda t, *_: t >= 0 if backwards else t < count, body, (first, start, arrays)
+    )
+    return [array.stack() for array in arrays], carry
 
 
 _all: "weakref.WeakSet[CompiledByShape]" = weakref.WeakSet()

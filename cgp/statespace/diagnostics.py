@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgp.distributions.complex_normal import check_probability
-from cgp.linalg import NotPositiveDefiniteError
+from cgp.linalg import NotPositiveDefiniteError, to_composite
 from cgp.statespace.results import Filtered
 
 _Bounds = tuple[Any, Any]
@@ -120,8 +120,7 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
     steps = innovations.shape[-2]
     if steps < 2:
         raise ValueError(f"diagnostics need a series of at least two steps, got {steps}")
-    if lags is None:
-        lags = min(20, steps - 1)
+    lags = min(20, steps - 1) if lags is None else lags
     if not isinstance(lags, int | np.integer):
         raise TypeError(f"lags must be an integer, got {lags!r}")
     if not 1 <= lags < steps:
@@ -132,7 +131,6 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
 
     d = 2 if np.iscomplexobj(innovations) else 1
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
-
     e = _normalized(innovations, covariances, pseudo)
     is_observed = ~np.isnan(e)
     squares = np.where(is_observed, np.abs(e) ** 2, 0.0)
@@ -152,6 +150,7 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
         finite = np.isfinite(terms)
         portmanteau = np.where(finite, terms, 0.0).sum(axis=(-3, -2, -1))
         degrees = d * finite.sum(axis=(-3, -2, -1))
+        p_value = stats.chi2.sf(portmanteau, np.where(degrees, degrees, np.nan))
         pseudo_variances, pseudo_bounds = None, None
         if d == 2:
             pseudo_variances = np.where(is_observed, e**2, 0.0).sum(axis=-2) / squares.sum(axis=-2)
@@ -171,9 +170,7 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
             autocorrelation_bounds=np.sqrt(stats.chi2.ppf(level, d) / d * auto_variance),
             portmanteau=np.where(degrees, portmanteau, np.nan),
             portmanteau_degrees=degrees,
-            portmanteau_p_value=np.asarray(
-                stats.chi2.sf(portmanteau, np.where(degrees, degrees, np.nan))
-            ),
+            portmanteau_p_value=np.asarray(p_value),
             pseudo_variances=pseudo_variances,
             pseudo_variance_bounds=pseudo_bounds,
             level=float(level),
@@ -193,29 +190,21 @@ def _of_filter(result: Filtered) -> tuple[np.ndarray, np.ndarray, np.ndarray | N
     if innovations.ndim == covariances.ndim - 2:  # a series [T]
         innovations = innovations[..., None]
     pseudo = result.innovation_pseudo_covariances
-    return (
-        innovations.astype(precise),
-        covariances.astype(precise),
-        None if pseudo is None else np.asarray(pseudo).astype(precise),
-    )
+    pseudo = None if pseudo is None else np.asarray(pseudo).astype(precise)
+    return innovations.astype(precise), covariances.astype(precise), pseudo
 
 
 def _normalized(
     innovations: np.ndarray, covariances: np.ndarray, pseudo: np.ndarray | None
 ) -> np.ndarray:
     """Normalised innovations L⁻¹ v, `[..., T, M]`; NaN where missing."""
-    is_observed = ~np.isnan(innovations)
+    is_observed = pairs_observed = ~np.isnan(innovations)
     v = np.where(is_observed, innovations, 0.0)
     if pseudo is not None:
-        # Twice the composite covariance (cgp.linalg.to_composite), so that both parts of the
-        # normalised innovations have variance ½.
-        upper = np.concatenate([(covariances + pseudo).real, (pseudo - covariances).imag], axis=-1)
-        lower = np.concatenate([(covariances + pseudo).imag, (covariances - pseudo).real], axis=-1)
-        covariances = np.concatenate([upper, lower], axis=-2)
+        # Twice the composite, so that both parts of the normalised innovations have variance ½.
+        covariances = 2.0 * to_composite(covariances, pseudo).numpy()
         v = np.concatenate([v.real, v.imag], axis=-1)
         pairs_observed = np.concatenate([is_observed, is_observed], axis=-1)
-    else:
-        pairs_observed = is_observed
     # Missing elements get unit variance and no correlation, which does not affect the others.
     pairs = pairs_observed[..., :, None] & pairs_observed[..., None, :]
     covariances = np.where(pairs, covariances, np.eye(pairs_observed.shape[-1]))
@@ -236,21 +225,11 @@ def _normalized(
 def _correlations(
     e: np.ndarray, is_observed: np.ndarray, squares: np.ndarray, lags: int, d: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Autocorrelations, all correlations between elements, and the variances of both.
+    """Autocorrelations of normalised innovations e, all correlations, and the variances of each.
 
     Correlations are those of element i with element j of `lag` steps before, means over the
-    observed pairs.
-
-    Args:
-        e: Normalised innovations, `[..., T, M]`.
-        is_observed: Whether an element is observed, `[..., T, M]`.
-        squares: |e|², 0 where missing, `[..., T, M]`.
-        lags: Number of lags, from 1 on.
-        d: Real degrees of freedom of an element.
-
-    Returns:
-        `(autocorrelations, variances, correlations, variances)`: twice `[..., lags, M]`, then twice
-        `[..., lags, M, M]`.
+    observed pairs. `squares` are |e|², 0 where missing; d is the real degrees of freedom of an
+    element. The result is twice `[..., lags, M]`, then twice `[..., lags, M, M]`.
     """
     count = is_observed.sum(axis=-2)
     scale = np.sqrt(squares.sum(axis=-2, keepdims=True) / count[..., None, :])
@@ -305,15 +284,14 @@ def _rows(of: Diagnostics) -> Iterator[tuple[str, str, np.ndarray, _Bounds, _Ver
     from scipy import stats
 
     *_, lags, m = of.autocorrelations.shape
-
-    def pair(bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return bounds[..., 0], bounds[..., 1]
-
+    average, fraction = (
+        (bounds[..., 0], bounds[..., 1])
+        for bounds in (of.average_nis_bounds, of.fraction_inside_bounds)
+    )
     verdicts = ("too small: Q or R is too large", "as expected", "too large: Q or R is too small")
-    yield "mean NIS", ".3f", of.average_nis, pair(of.average_nis_bounds), verdicts
+    yield "mean NIS", ".3f", of.average_nis, average, verdicts
     verdicts = ("too few: other noise than Q and R say", "as expected", "more than expected")
-    bounds = pair(of.fraction_inside_bounds)
-    yield "steps with NIS inside its bounds", ".1%", of.fraction_inside, bounds, verdicts
+    yield "steps with NIS inside its bounds", ".1%", of.fraction_inside, fraction, verdicts
 
     verdicts = ("not white: F or H, or Q beside R, is wrong", "white", "")
     outside = np.sum(np.abs(of.autocorrelations) > of.autocorrelation_bounds, axis=(-2, -1))

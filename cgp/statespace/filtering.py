@@ -9,16 +9,16 @@ from cgp.autograph import as_it_stands
 from cgp.distributions import forms
 from cgp.distributions.marginals import Marginals
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike, as_flag, nan
+from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace.engines import differentiable_filter
-from cgp.statespace.engines.chunked_filter import StateMoments, check_possible
-from cgp.statespace.linearization.affine import Rule
+from cgp.statespace.engines.chunked_engine import StateMoments, check_possible
 from cgp.statespace.linearization.linearized_model import AnyModel, linearized, measurable
+from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.results import Filtered, covariance_marginals
 from cgp.statespace.series import Series
-from cgp.statespace.switching.interacting_models import InteractingModels
+from cgp.statespace.switching import InteractingModels
 
 
 @as_it_stands
@@ -117,7 +117,7 @@ def filter(
             moments_of_states.filtered_chols, moments_of_states.filtered_covariances
         ),
         observation_means=series.observation_axis(model.observation_form.join(observed)),
-        innovations=series.observation_axis(innovate(series, observed)),
+        innovations=series.observation_axis(series.innovations(observed)),
         innovation_covariances=covariances.k,
         innovation_pseudo_covariances=covariances.c,
         log_likelihoods=log_likelihoods,
@@ -138,16 +138,8 @@ def log_likelihood(
 ) -> tf.Tensor:
     """The log likelihood of a series under the model, by the filter.
 
-    Value and gradient together cost five to nine times the value alone, at any length.
-
-    Args:
-        model: A `LinearGaussian`, a `NonlinearGaussian`, or a bank of `InteractingModels`.
-        z: Observations, as for `filter`.
-        missing: As for `filter`.
-        inputs: As for `filter`.
-        rule: As for `filter`.
-        likelihood: As for `filter`.
-        parallel: As for `filter`.
+    Value and gradient together cost five to nine times the value alone, at any length. Arguments
+    are as for `filter`.
 
     Returns:
         `log p(z)` of the elements observed, real, `[...]`; minus infinity of observations that a
@@ -212,13 +204,7 @@ def _check_overflow(series: Series, moments: StateMoments) -> None:
 
 
 def moments(series: Series, parallel: bool = False) -> StateMoments:
-    """The moments of the state along a series, batch axes first, in working form.
-
-    Covariances and factors have batch axes of 1 where all series share them.
-
-    Args:
-        series: The series.
-        parallel: As for `filter`.
+    """The moments along a series, batch axes first, working values; `StateMoments` may be shared.
 
     Raises:
         ValueError: Eagerly, an observation that contradicts a prediction without uncertainty, or a
@@ -242,14 +228,6 @@ def _by_batch(series: Series, parallel: bool) -> StateMoments:
 _OF_EACH = ("predicted_means", "filtered_means", "log_likelihoods")
 
 
-def innovate(series: Series, observed: tf.Tensor) -> tf.Tensor:
-    """Innovations, `[..., T, m]`, NaN where missing, by the `observed_means` predicted."""
-    innovations = series.z - observed
-    if not series.is_whole:
-        innovations = tf.where(series.observed, innovations, nan(innovations.dtype))
-    return series.model.observation_form.join(innovations)
-
-
 def observed_means(model: LinearGaussian, means: tf.Tensor) -> tf.Tensor:
     """Means of the observations by those of the states, working values, `[..., T, m]`."""
     if model.H.shape.rank == 2:  # one product, instead of one for each step
@@ -260,10 +238,7 @@ def observed_means(model: LinearGaussian, means: tf.Tensor) -> tf.Tensor:
 
 
 def observation_moments(model: LinearGaussian, moments: StateMoments) -> forms.SecondMoments:
-    """Predicted covariance and pseudo-covariance of the observations, `[..., T, m, m]`.
-
-    As in `moments`, series may share them.
-    """
+    """Predicted (pseudo-)covariances of the observations, `[..., T, m, m]`, which may be shared."""
     P, H = moments.predicted_covariances, model.H
     covariances = tf.linalg.matmul(H, tf.linalg.matmul(P, H, adjoint_b=True)) + model.R
     return model.observation_form.moments(covariances)
@@ -272,18 +247,14 @@ def observation_moments(model: LinearGaussian, moments: StateMoments) -> forms.S
 class Block(NamedTuple):
     """The results of filtering a block of observations."""
 
-    predicted: Marginals
-    """The predictions of the observations, `[..., T, m]`, NumPy."""
-    states: Marginals
-    """The states after them, `[..., T, n]`, NumPy."""
+    predicted: Marginals  # The predictions of the observations, `[..., T, m]`, NumPy
+    states: Marginals  # The states after them, `[..., T, n]`, NumPy
     moments: StateMoments
     """The moments along the block, working values; series may share covariances."""
     last_mean: tf.Tensor
     """The mean of the state after the last observation, working values, `[..., n]`."""
-    last_chol: tf.Tensor
-    """The factor of that state, `[..., n, n]`."""
-    inputs: tf.Tensor | None
-    """The known inputs, working values."""
+    last_chol: tf.Tensor  # The factor of that state, `[..., n, n]`
+    inputs: tf.Tensor | None  # The known inputs, working values
 
 
 def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None = None) -> Block:

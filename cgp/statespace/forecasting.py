@@ -14,13 +14,13 @@ from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.short_repr import short_repr
 from cgp.statespace.engines.filter_step import State, predict
 from cgp.statespace.filtering import moments, observation_moments, observed_means
-from cgp.statespace.linearization.affine import Rule
 from cgp.statespace.linearization.linearized_model import AnyModel, linearized, noise_of
-from cgp.statespace.models.conversion import as_dtype, whole_steps
+from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.results import Filtered, covariance_marginals
-from cgp.statespace.series import Series, known_inputs
+from cgp.statespace.series import Series, known_inputs, missing_series
 
 
 @short_repr
@@ -104,7 +104,7 @@ def forecast(
                 f"inputs must be [..., {steps + 1}, k] for {steps} steps: the first is that of the "
                 f"last observation, the last that of the last forecast; got shape {shape}"
             )
-        nothing = _nothing(noise, steps + 1)
+        nothing = missing_series(noise, steps + 1)
         after = model.starting_from(mean, chol)
         linear, working_inputs, _ = linearized(after, nothing, inputs=inputs, rule=rule)
         return _predicted(Series(linear, nothing, inputs=working_inputs), since=1)
@@ -125,21 +125,11 @@ def forecast_of_start(
 ) -> Forecast:
     """The forecast of a model whose initial state is that of the first step.
 
-    Args:
-        model: The model.
-        steps: The number of steps.
-        inputs: Known inputs of a model with B, `[..., steps, k]`: the first leads from the first
-            step to the second, the last beyond the last.
-        rule: As for `filter`.
+    Of the inputs, `[..., steps, k]`, the first leads from the first step to the second.
     """
-    nothing = _nothing(noise_of(model), steps)
+    nothing = missing_series(noise_of(model), steps)
     linear, inputs, _ = linearized(model, nothing, inputs=inputs, rule=rule)
     return _predicted(Series(linear, nothing, inputs=inputs), since=0)
-
-
-def _nothing(model: LinearGaussian, steps: int) -> tf.Tensor:
-    """A series of which every element is missing, `[T, m]`."""
-    return as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
 
 
 def _predicted(series: Series, since: int) -> Forecast:
@@ -180,16 +170,9 @@ def _check_result(result: Filtered, model: LinearGaussian) -> None:
 def ahead(
     model: LinearGaussian, mean: tf.Tensor, chol: tf.Tensor, inputs: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Predicts the state one step ahead, by the last of matrices that vary over time.
+    """Predicts a state one step ahead, by the last of matrices that vary over time.
 
-    Args:
-        model: The model.
-        mean: Working values, `[..., n]`.
-        chol: `[..., n, n]`.
-        inputs: Known inputs of this step, working values, `[..., k]`, or None.
-
-    Returns:
-        Mean and factor.
+    Mean, factor and known inputs of this step are working values.
     """
     F, Q_factor = (with_time(a)[..., -1, :, :] for a in (model.F, model.Q_factor))
     drift = tf.zeros_like(mean) if model.b is None else model.b[..., -1, :]

@@ -54,12 +54,7 @@ def factor_marginals(means: tf.Tensor, chols: tf.Tensor) -> Marginals:
 
 
 def covariance_marginals(means: tf.Tensor, covariances: SecondMoments) -> Marginals:
-    """The marginal moments of each component, as NumPy arrays.
-
-    Args:
-        means: `[..., n]`.
-        covariances: The pair (K, C), each `[..., n, n]`; batch axes are 1 where they are shared.
-    """
+    """The marginal moments, NumPy arrays, by the pair (K, C); batch axes are 1 where shared."""
     return _marginals(means, covariances.map(tf.linalg.diag_part))
 
 

@@ -10,13 +10,12 @@ from cgp.linalg.gradients import without_gradient
 from cgp.linalg.short_repr import short_repr
 from cgp.statespace.engines import differentiable_filter
 from cgp.statespace.filtering import observed_means
-from cgp.statespace.linearization.affine import Rule
 from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
-from cgp.statespace.models.conversion import as_dtype, whole_steps
+from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian
-from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
-from cgp.statespace.models.simulation import simulated, white
-from cgp.statespace.series import Series, known_inputs
+from cgp.statespace.models.model_base import whole_steps
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian, simulated, white
+from cgp.statespace.series import Series, known_inputs, missing_series
 from cgp.statespace.smoothing import smooth, smoothing_model
 
 
@@ -88,15 +87,8 @@ def posterior_sample(
     A prior sample of mean zero plus the smoothed mean given the observations minus those of the
     sample (Durbin & Koopman, Biometrika 89, 2002).
 
-    Args:
-        model: A `LinearGaussian` or a `NonlinearGaussian`.
-        z: Observations, as for `filter`.
-        sample_shape: As for `sample`.
-        seed: As for `sample`.
-        missing: As for `filter`.
-        inputs: As for `filter`.
-        rule: As for `smooth`; of a model that is not linear the samples are of the linear one that
-            the rule makes of it.
+    Arguments are as for `sample` and `smooth`; of a model that is not linear the samples are of the
+    linear one that the rule makes of it.
 
     Returns:
         States, `[*sample_shape, ..., T, n]`. Not differentiable.
@@ -168,10 +160,8 @@ def _path(
 ) -> tf.Tensor:
     """x[0] = start, x[t+1] = F x[t] + drive[t]: `[..., T, n]`.
 
-    The sampled process noise is the known input of a model without noise, whose predicted means are
-    the sampled states.
+    The process noise is the known input of a model without noise, whose predicted means are states.
     """
-    nothing = as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
     driven = model.starting_from(start, tf.zeros_like(model.initial_chol)).driven()
-    series = Series(driven, nothing, inputs=model.form.join(drive))
+    series = Series(driven, missing_series(model, steps), inputs=model.form.join(drive))
     return series.from_series(differentiable_filter.moments(series.arranged()).predicted_means)

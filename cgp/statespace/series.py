@@ -11,26 +11,14 @@ from cgp.axes import as_code, remedy
 from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.observations import as_observations, check_same_labels
-from cgp.statespace.engines.decorrelation import decorrelated
-from cgp.statespace.engines.kalman_system import KalmanSystem, with_covariances_of_each
-from cgp.statespace.models.conversion import as_dtype
-from cgp.statespace.models.diffuse_start import check_diffuse
+from cgp.statespace.engines.filter_step import KalmanSystem, decorrelated, with_covariances_of_each
+from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model, with_time
+from cgp.statespace.models.model_base import as_dtype
 
 
 class Series:
-    """Checked observations of a model, `[..., T, m]`, and their arrangement.
-
-    Args:
-        model: The model.
-        z: `[..., T, M]`, or `[T]` where M is 1; NaN where missing.
-        missing: Bool, broadcast against z; True where missing.
-        inputs: `[..., T, k]`, or `[T]` where k is 1.
-
-    Raises:
-        TypeError: A real series of a complex model, a complex one of a real model.
-        ValueError: Shapes that do not fit; an empty series; infinite values; NaN in inputs.
-    """
+    """Checked observations of a model, `[..., T, m]`, arranged; arguments as for `filter`."""
 
     def __init__(
         self,
@@ -195,6 +183,13 @@ class Series:
         z = self.model.observation_form.join(self.z)
         return tf.where(self.observed[..., : z.shape[-1]], z, nan(z.dtype))
 
+    def innovations(self, means: tf.Tensor) -> tf.Tensor:
+        """Observations less working means predicted, `[..., T, M]`; NaN where missing."""
+        innovations = self.z - means
+        if not self.is_whole:
+            innovations = tf.where(self.observed, innovations, nan(innovations.dtype))
+        return self.model.observation_form.join(innovations)
+
     def observation_axis(self, a: tf.Tensor) -> tf.Tensor:
         """Drops the last axis of `[..., T, M]` if z was given as `[T]`."""
         return a[..., 0] if self.is_vector else a
@@ -214,13 +209,10 @@ class Series:
             b = tf.constant(np.zeros(model.F.shape[-1], model.dtype.as_numpy_dtype))
         else:
             b = self.last(drift, 2)
+        initial = (model.initial_mean, model.initial_covariance, model.initial_chol)
         mean, covariance, chol = (
             a if a.shape.rank == rank else self.last(a, rank)
-            for a, rank in (
-                (model.initial_mean, 1),
-                (model.initial_covariance, 2),
-                (model.initial_chol, 2),
-            )
+            for a, rank in zip(initial, (1, 2, 2), strict=True)
         )
         system = KalmanSystem(F, Q, G, h, r, b, z, observed, mean, covariance, chol)
         return with_covariances_of_each(system)
@@ -258,9 +250,8 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
     if inputs.shape.rank == 1 and size == 1:
         inputs = inputs[:, None]
     expected = f"[..., {steps or 'T'}, {size}]"
-    if inputs.shape.rank < 2 or inputs.shape[-1] != size:
-        raise ValueError(f"inputs must be {expected}, got shape {inputs.shape}")
-    if steps is not None and inputs.shape[-2] not in (None, steps):
+    fits = inputs.shape.rank >= 2 and inputs.shape[-1] == size
+    if not fits or (steps is not None and inputs.shape[-2] not in (None, steps)):
         raise ValueError(f"inputs must be {expected}, got shape {inputs.shape}")
     if tf.executing_eagerly() and not is_finite(inputs):
         raise ValueError("inputs must be finite, but there are others")
@@ -270,14 +261,7 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
 def check_labels(
     z: ArrayLike, missing: ArrayLike | None, inputs: ArrayLike | None, along: int
 ) -> None:
-    """Raises where the labels of observations, missing values and inputs differ.
-
-    Args:
-        z: `[..., M]` with as many time axes as `along` says; those alone where M is 1.
-        missing: Broadcast against z, or None.
-        inputs: Of the axes of z, with k for M, or None.
-        along: The number of time axes, 0 or 1.
-    """
+    """Raises where the labels of z with 0 or 1 time axes, missing values and inputs differ."""
     if missing is None and inputs is None:  # as in most steps of a stream: z is paired with nothing
         return
     check_same_labels(z=(z, 0), missing=(missing, 0))
@@ -297,3 +281,8 @@ def _observations(model: LinearGaussian, z: ArrayLike, missing: ArrayLike | None
         )
         raise ValueError(f"z must be [..., T, {m}], got shape {z.shape}{hint}")
     return z
+
+
+def missing_series(model: LinearGaussian, steps: int | tf.Tensor) -> tf.Tensor:
+    """A series of which every element is missing, `[T, m]`."""
+    return as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)

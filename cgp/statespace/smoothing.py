@@ -14,7 +14,6 @@ from cgp.linalg.arguments import ArrayLike, as_flag, squared_modulus
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines import differentiable_smoother
 from cgp.statespace.filtering import moments as filtered_moments
-from cgp.statespace.linearization.affine import Rule
 from cgp.statespace.linearization.likelihood_update import MOST_TURNS
 from cgp.statespace.linearization.linearized_model import (
     Along,
@@ -23,6 +22,7 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
+from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.results import OfEachSeries, SeriesResult, factor_marginals, variances_of
@@ -79,15 +79,9 @@ def smooth(
     `[J L_s⁺, Y]` is a root of the smoothed covariance (Park & Kailath, IEEE Trans. Autom. Control
     40, 1995). Covariances are sums of squares, without a subtraction.
 
-    Args:
-        model: A `LinearGaussian` or a `NonlinearGaussian`.
-        z: Observations, as for `filter`.
-        missing: As for `filter`.
-        inputs: As for `filter`.
-        rule: As for `filter`; an `Iterated` one repeats the whole series.
-        likelihood: As for `filter`; the whole series is repeated, until past and future agree on
-            what each observation tells.
-        parallel: As for `filter`; the repetitions of an `Iterated` rule are parallel too.
+    Arguments are as for `filter`, of a `LinearGaussian` or a `NonlinearGaussian`. An `Iterated`
+    rule repeats the whole series, in parallel too; so does a likelihood, until past and future
+    agree on what each observation tells.
 
     Returns:
         `Smoothed`, differentiable once, where the model is linear and its noise normal.
@@ -133,25 +127,15 @@ class SmoothedMoments(NamedTuple):
     meaning. Series may share all but the means, with batch axes of 1.
     """
 
-    means: tf.Tensor
-    """`[..., T, n]`."""
-    covariances: tf.Tensor
-    """`[..., T, n, n]`."""
-    lags: tf.Tensor
-    """`[..., T, n, n]`."""
-    gains: tf.Tensor
-    """`[..., T, n, n]`."""
-    chols: tf.Tensor
-    """`[..., T, n, n]`."""
+    means: tf.Tensor  # `[..., T, n]`
+    covariances: tf.Tensor  # `[..., T, n, n]`
+    lags: tf.Tensor  # `[..., T, n, n]`
+    gains: tf.Tensor  # `[..., T, n, n]`
+    chols: tf.Tensor  # `[..., T, n, n]`
 
 
 def moments(series: Series, parallel: bool = False) -> SmoothedMoments:
-    """The moments of each state given all observations, differentiable once.
-
-    Args:
-        series: The series, of a linear model.
-        parallel: As for `cgp.statespace.smooth`.
-    """
+    """The moments of each state given all observations, differentiable once."""
     means, *of_covariances = differentiable_smoother.moments(series.arranged(), parallel)
     return SmoothedMoments(series.from_series(means), *map(series.first_or_shared, of_covariances))
 

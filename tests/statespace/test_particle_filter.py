@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp import statespace
 from cgp.statespace import NonlinearGaussian
-from cgp.statespace.particles.particle_recursion import systematic_ancestors
+from cgp.statespace.particles import systematic_ancestors
 from tests.long_cases import long_except
 from tests.reference import grid, kalman
 from tests.statespace.nonlinear_problems import PROBLEMS, power

@@ -16,8 +16,8 @@ from cgp.gp.state_space.native_likelihood import numbers_of
 from cgp.linalg.batch_last import cholesky, triangularize
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines.filter_step import State, predict
-from cgp.statespace.models.factored_covariance import FactoredCovariance
 from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.model_base import FactoredCovariance
 from cgp.statespace.models.widely_linear import composite_rows
 
 

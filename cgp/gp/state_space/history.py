@@ -25,10 +25,10 @@ from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell, shared_noise
 from cgp.online.cell import Sample
 from cgp.online.online import Stream
-from cgp.statespace.engines.chunked_filter import StateMoments
+from cgp.statespace.engines.chunked_engine import StateMoments
 from cgp.statespace.filtering import process_block
 from cgp.statespace.online.native_step import NOT_FINITE
-from cgp.statespace.online.stream_samples import check_state_factor
+from cgp.statespace.online.online_step import check_state_factor
 from cgp.training import confirm, refresh, register_post_update
 
 TOO_EARLY = (

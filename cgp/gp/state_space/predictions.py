@@ -14,7 +14,7 @@ from cgp.kernels.base import Kernel
 from cgp.linalg import semidefinite_factor
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.filtering import filter as filter_series
-from cgp.statespace.models.simulation import white
+from cgp.statespace.models.nonlinear_gaussian import white
 from cgp.statespace.sampling import posterior_sample
 from cgp.statespace.series import Series
 from cgp.statespace.smoothing import moments

@@ -27,13 +27,17 @@ from cgp.linalg.batch_last import matmul, matvec
 from cgp.linalg.short_repr import short_repr
 from cgp.online.cell import Piece, RefusedSample, Sample, all_finite, step_outputs
 from cgp.online.structure import structure_of
-from cgp.statespace.engines.chunked_filter import StateMoments
-from cgp.statespace.engines.decorrelation import decorrelated
-from cgp.statespace.engines.filter_step import State, marginals_of, update, with_pseudo_variance
+from cgp.statespace.engines.chunked_engine import StateMoments
+from cgp.statespace.engines.filter_step import (
+    State,
+    decorrelated,
+    marginals_of,
+    update,
+    with_pseudo_variance,
+)
 from cgp.statespace.filtering import moments, observation_moments, observed_means
-from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, StepMatrices
-from cgp.statespace.online.native_walk import CompiledWalk
-from cgp.statespace.online.stream_samples import check_state_factor
+from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, CompiledWalk, StepMatrices
+from cgp.statespace.online.online_step import check_state_factor
 from cgp.statespace.series import Series
 from cgp.training.post_updates import snapshot
 

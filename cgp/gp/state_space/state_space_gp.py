@@ -31,7 +31,7 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, as_flag, is_nan, stateless_seed
 from cgp.online.cell import Outputs, Sample, step_outputs
 from cgp.statespace.filtering import log_likelihood
-from cgp.statespace.online.stream_samples import StateArrays
+from cgp.statespace.online.online_step import StateArrays
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.saving import Online as OnlineStep
 from cgp.training.saving import Served, registered_config

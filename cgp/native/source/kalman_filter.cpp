@@ -1,5 +1,5 @@
 // The Kalman filter over whole series: its log likelihood, the moments of the state along them, and
-// the pullback of both. cgp.statespace.engines.chunked_filter does the same in TensorFlow.
+// the pullback of both. cgp.statespace.engines.chunked_engine does the same in TensorFlow.
 //
 // One series is filtered with its states in lanes; several that share covariances, which are computed
 // once, side by side in lanes; so are series with covariances of their own.

@@ -1,4 +1,4 @@
-// The arrays of series and their model: cgp.statespace.engines.kalman_system.KalmanSystem.
+// The arrays of series and their model: cgp.statespace.engines.filter_step.KalmanSystem.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // The step of an online filter as a plain C function: arrays in, arrays out, which takes less time
-// than a call of an op. cgp.statespace.online.native_step calls it; and, for many filters whose
-// samples come in any order, cgp.statespace.online.native_walk the other one.
+// than a call of an op. cgp.statespace.online.native_step calls it; and the other one for many
+// filters whose samples come in any order.
 
 // A stream is to go on alike, to the last bit, whichever streams are beside it, and on whatever
 // processor: with a product and a sum rounded at once where there is an instruction for that, wide
@@ -35,7 +35,7 @@ struct cgp_OnlineStep {
   void *mean, *chol;  // the state, which is replaced
   cgp_Moments predicted, filtered;
 };
-// As cgp.statespace.online.native_walk declares it. Of matrices of each sample, one comes after
+// As cgp.statespace.online.native_step declares it too. Of matrices of each sample, one comes after
 // another.
 struct cgp_OnlineWalk {
   int64_t n, q, m, samples, predicts_first, is_composite;

@@ -45,7 +45,7 @@ struct StepWork {
 
 // Uncorrelates the noise of the components that are seen: with U D Uᴴ for its covariance, U⁻¹ H in
 // `rows`, U⁻¹ z in `z` and D on the diagonal of `noise`, by elimination
-// (cgp.statespace.engines.decorrelation, where the scales and roundings are explained).
+// (cgp.statespace.engines.filter_step, where the scales and roundings are explained).
 template <class T, class C>
 CGP_INLINE void decorrelate(const OnlineStep<T>& step, Tile tile, StepWork<T, C>& work) {
   using R = Real<C>;

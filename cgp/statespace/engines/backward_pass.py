@@ -14,41 +14,30 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import real_as, squared_modulus
 from cgp.linalg.batch_last import adjoint, dot, inverse_or_zero, matmul, matvec, outer
-from cgp.statespace.engines.filter_step import State, density
-from cgp.statespace.engines.forward_pass import ForwardPass, System, at, forward_pass
+from cgp.statespace.compiled import time_loop
+from cgp.statespace.engines.filter_step import ForwardPass, State, System, at, density, forward_pass
 
-DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")
-"""The fields of a `System` that gradients flow to."""
+DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")  # The fields of a `System` that gradients flow to
 
 ONCE = "the filter is differentiable once: take differences of gradients for a Hessian"
 """The answer to a second derivative."""
 
 
 class Cotangents(NamedTuple):
-    """Gradients with respect to the moments along a chunk: covariances instead of factors.
+    """Gradients by the moments along a chunk: covariances, not factors; None stands for zero."""
 
-    Gradients with respect to means and covariances may be None, which stands for zero.
-    """
-
-    predicted_means: tf.Tensor | None
-    """`[T, n, B]`."""
-    predicted_covariances: tf.Tensor | None
-    """Hermitian, `[T, n, n, B]`."""
-    filtered_means: tf.Tensor | None
-    """`[T, n, B]`."""
-    filtered_covariances: tf.Tensor | None
-    """Hermitian, `[T, n, n, B]`."""
-    log_likelihoods: tf.Tensor
-    """Real, `[T, B]`; T is 1 where it is the same at all steps."""
+    predicted_means: tf.Tensor | None  # `[T, n, B]`
+    predicted_covariances: tf.Tensor | None  # Hermitian, `[T, n, n, B]`
+    filtered_means: tf.Tensor | None  # `[T, n, B]`
+    filtered_covariances: tf.Tensor | None  # Hermitian, `[T, n, n, B]`
+    log_likelihoods: tf.Tensor  # Real, `[T, B]`; T is 1 where it is the same at all steps
 
 
 class StateCotangent(NamedTuple):
     """The gradients with respect to the moments of a state."""
 
-    mean: tf.Tensor
-    """`[n, B]`."""
-    covariance: tf.Tensor
-    """`[n, n, B]`."""
+    mean: tf.Tensor  # `[n, B]`
+    covariance: tf.Tensor  # `[n, n, B]`
 
 
 def backward_pass(
@@ -58,43 +47,26 @@ def backward_pass(
     cotangents: Cotangents,
     by_state: StateCotangent,
 ) -> tuple[list[tf.Tensor], StateCotangent]:
-    """Computes gradients with respect to the system of a chunk and to the state before it.
-
-    Args:
-        system: The system.
-        state: The moments predicted before the chunk.
-        length: Its number of steps.
-        cotangents: Gradients with respect to the moments along the chunk.
-        by_state: Gradients with respect to the moments of the state after the chunk.
+    """Gradients by the system of a chunk, whose last state has the cotangent `by_state`.
 
     Returns:
-        Gradients with respect to the fields named in `DIFFERENTIABLE`, and to the moments of the
-        state before the chunk.
+        Gradients by the fields named in `DIFFERENTIABLE`, and by the moments before the chunk.
     """
     forward, _ = forward_pass(system, state, length)
     steps = system.z.shape[0]
     inputs = {name: getattr(system, name) for name in DIFFERENTIABLE}
-    arrays = {
-        name: tf.TensorArray(a.dtype, steps, element_shape=a.shape[1:])
-        for name, a in inputs.items()
-    }
 
-    def step(
-        t: tf.Tensor, by_state: StateCotangent, arrays: dict[str, tf.TensorArray]
-    ) -> tuple[tf.Tensor, StateCotangent, dict[str, tf.TensorArray]]:
+    def step(t: tf.Tensor, by_state: StateCotangent) -> tuple[list[tf.Tensor], StateCotangent]:
         gradients, by_state = step_back(system, forward, cotangents, t, by_state)
-        arrays = {
-            name: array.write(t, _like(gradients[name], inputs[name]))
-            for name, array in arrays.items()
-        }
-        return t - 1, by_state, arrays
+        # With the batch axis of one step of the array.
+        like = {name: tf.zeros(tf.shape(a)[1:], a.dtype) for name, a in inputs.items()}
+        return [summed(gradients[k], inputs[k]) + zero for k, zero in like.items()], by_state
 
-    _, by_state, arrays = tf.while_loop(lambda t, *_: t >= 0, step, (length - 1, by_state, arrays))
+    kinds = [(a.dtype, a.shape[1:]) for a in inputs.values()]
+    stacked, by_state = time_loop(step, by_state, kinds, steps, length, backwards=True)
     gradients = [
-        tf.reduce_sum(arrays[name].stack(), axis=0, keepdims=True)
-        if a.shape[0] == 1
-        else arrays[name].stack()
-        for name, a in inputs.items()
+        tf.reduce_sum(gradient, axis=0, keepdims=True) if a.shape[0] == 1 else gradient
+        for gradient, a in zip(stacked, inputs.values(), strict=True)
     ]
     return gradients, by_state
 
@@ -157,10 +129,7 @@ def _component(
 
     With `k = P hᴴ` and `S = h k + r`, the update made the moments `m + k v/S` and `P − k kᴴ/S`,
     and the log likelihood `−c (log S + |v|²/S)`. The values are h, whether observed, k, v and S.
-
-    Returns:
-        Gradients with respect to h, r and z; the cotangent of the state before the update; and the
-        moments of that state.
+    The result is the gradients by h, r and z, and the cotangent and moments before the update.
     """
     mean, covariance = state
     dtype = mean.dtype
@@ -176,14 +145,14 @@ def _component(
 
     by_gain = matvec(by_state.covariance, gain)
     by_v = dot(tf.math.conj(gain), by_state.mean)
-    by_s = tf.math.real(dot(tf.math.conj(gain), by_gain)) + _summed(
+    by_s = tf.math.real(dot(tf.math.conj(gain), by_gain)) + summed(
         -tf.math.real(tf.math.conj(by_v) * e)
         + scale * weight * observed * (squared_modulus(e) - inverse),
         forward.variances,
     )
     by_v = (by_v - real_as(2.0 * scale * weight, dtype) * e) * real_as(observed, dtype)
     by_k = (
-        _summed(by_state.mean * tf.math.conj(e)[None], forward.crosses)
+        summed(by_state.mean * tf.math.conj(e)[None], forward.crosses)
         - 2.0 * by_gain
         + tf.math.conj(h) * real_as(by_s, dtype)[None]
     )
@@ -196,13 +165,12 @@ def _component(
     )
     half = 0.5 * outer(by_k, tf.math.conj(h))
     by_state = StateCotangent(
-        by_state.mean - tf.math.conj(h) * by_v[None],
-        by_state.covariance + half + adjoint(half),
+        by_state.mean - tf.math.conj(h) * by_v[None], by_state.covariance + half + adjoint(half)
     )
     return (by_h, by_s * observed, by_v), by_state, (mean, covariance)
 
 
-def _summed(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+def summed(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """Sums over the batch where the batch axis of `like` has length 1."""
     if like.shape[-1] == 1 and x.shape[-1] != 1:
         return tf.reduce_sum(x, axis=-1, keepdims=True)
@@ -212,14 +180,8 @@ def _summed(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
 def _sum(of_means: tf.Tensor, of_covariances: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """Adds the gradients from both recursions, whose batch axes may differ."""
     if like.shape[-1] == 1:
-        return _summed(of_means, like) + _summed(of_covariances, like)
+        return summed(of_means, like) + summed(of_covariances, like)
     return of_means + of_covariances
-
-
-def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
-    """Gives a gradient the batch axis of one step of `a`."""
-    gradient = _summed(gradient, a)
-    return gradient + tf.zeros(tf.shape(a)[1:], a.dtype)
 
 
 def hermitian(a: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,8 @@
-"""The Kalman filter over a series of any length, with its gradient, by the engine that serves."""
+"""The Kalman filter over a series of any length, with its gradient, by the engine that serves.
+
+On a CPU, eagerly and in training, compiled ops, where they were built and do not refuse; else
+chunks that XLA compiles; all steps at once, where that is asked for.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,24 +11,37 @@ import tensorflow as tf
 from tensorflow.experimental.numpy import moveaxis
 
 from cgp.linalg.gradients import without_gradient
-from cgp.statespace.engines import native_engine
-from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, Cotangents, hermitian
-from cgp.statespace.engines.choice import Engine, computed
-from cgp.statespace.engines.chunked_filter import StateMoments
-from cgp.statespace.engines.filter_step import State
-from cgp.statespace.engines.forward_pass import System
-from cgp.statespace.engines.kalman_system import KalmanSystem, batch_of, for_loops, from_loops
+from cgp.statespace.engines import chunked_engine, native_engine, parallel_engine
+from cgp.statespace.engines.backward_pass import ONCE, Cotangents, hermitian
+from cgp.statespace.engines.chunked_engine import StateMoments
+from cgp.statespace.engines.filter_step import (
+    KalmanSystem,
+    State,
+    System,
+    batch_of,
+    for_loops,
+    from_loops,
+)
+from cgp.statespace.engines.native_engine import PULLED
 
 Pullback = Callable[[KalmanSystem, Cotangents, State], list[tf.Tensor]]
 
 
-def log_likelihood(system: KalmanSystem, parallel: bool = False) -> tf.Tensor:
-    """The log likelihood of each series, `[B]`, differentiable once.
+def computed(
+    parallel: bool, natively: Callable[[], Any], in_tensorflow: Callable[[Any], Any]
+) -> Any:
+    """Computes a filter or a smoother by the engine that serves.
 
-    Args:
-        system: The series and their model.
-        parallel: Whether to compute all steps at once, by `cgp.statespace.engines.parallel_filter`.
+    Compiled ops return None where they do not serve, or refuse. An engine in TensorFlow is a module
+    of functions `log_likelihood`, `moments`, `pullback` and `smooth`.
     """
+    result = None if parallel else natively()
+    engine = parallel_engine if parallel else chunked_engine
+    return in_tensorflow(engine) if result is None else result
+
+
+def log_likelihood(system: KalmanSystem, parallel: bool = False) -> tf.Tensor:
+    """The log likelihood of each series, `[B]`, differentiable once."""
 
     def cotangents(by_total: tf.Tensor) -> Cotangents:
         return Cotangents(None, None, None, None, by_total[:, None, None])
@@ -37,12 +54,7 @@ def log_likelihood(system: KalmanSystem, parallel: bool = False) -> tf.Tensor:
 
 
 def moments(system: KalmanSystem, parallel: bool = False) -> StateMoments:
-    """The moments of the state at each time, differentiable once by means and covariances.
-
-    Args:
-        system: The series and their model.
-        parallel: As for `log_likelihood`.
-    """
+    """The moments of the state at each time, differentiable once by means and covariances."""
 
     def cotangents(*by_values: tf.Tensor) -> Cotangents:
         predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
@@ -64,19 +76,14 @@ def _natively(function: Callable[[KalmanSystem], Any], system: KalmanSystem) -> 
 def _differentiable(
     function: Callable[[System, State], tuple[Any, State]],
     cotangents: Callable[..., Cotangents],
-    engine: Engine,
+    engine: Any,
     system: KalmanSystem,
 ) -> tuple[tf.Tensor, ...]:
-    """The values of a function, with the gradient of the pullback of its engine.
+    """The values of a function of an engine, with the gradient of the pullback of the engine.
 
-    Args:
-        function: A function of the engine: values, and the states that the pullback starts from.
-        cotangents: Function of the gradients with respect to the values, `[B, T, …]` and
-            `[T, …, B]` as those are; those of log likelihoods are `[B, T or 1, 1]`.
-        engine: The engine of the function.
-        system: The series and their model.
+    Cotangents are a function of the gradients by the values, `[B, T, …]` and `[T, …, B]` as those
+    are; gradients by log likelihoods are `[B, T or 1, 1]`.
     """
-    names = (*DIFFERENTIABLE, "mean", "covariance")
 
     def forward(system: KalmanSystem) -> tuple[Any, State]:
         values, starts = function(*for_loops(system))
@@ -93,18 +100,14 @@ def _differentiable(
         of_loops["log_likelihoods"] = of_loops["log_likelihoods"][:, 0]
         gradients = engine.pullback(*for_loops(system), Cotangents(**of_loops), starts)
         return [
-            moveaxis(gradient, -1, 0)
-            if name == "z"
-            else from_loops(gradient, getattr(system, name))
-            for name, gradient in zip(names, gradients, strict=True)
+            moveaxis(a, -1, 0) if name == "z" else from_loops(a, getattr(system, name))
+            for name, a in zip(PULLED, gradients, strict=True)
         ]
 
     @tf.custom_gradient
-    def recursion(
-        *inputs: tf.Tensor,
-    ) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor]]]:
+    def recursion(*inputs: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., Any]]:
         # Without this a tape would record the compiled loops, and XLA store every step of them.
-        replaced = system._replace(**dict(zip(names, inputs, strict=True)))
+        replaced = system._replace(**dict(zip(PULLED, inputs, strict=True)))
         constant = KalmanSystem(*map(tf.stop_gradient, replaced))
         values, starts = _once_if_shared(forward, constant)
 
@@ -115,7 +118,7 @@ def _differentiable(
 
         return tuple(values), backward
 
-    return recursion(*(getattr(system, name) for name in names))
+    return recursion(*(getattr(system, name) for name in PULLED))
 
 
 # --- one covariance for all series: in a graph this is known only when it runs --------------------
@@ -124,14 +127,11 @@ def _differentiable(
 def _with_shared_pattern(system: KalmanSystem) -> tuple[KalmanSystem | None, tf.Tensor | None]:
     """The series with one pattern of missing values, and whether all of them have that pattern.
 
-    Both are None where nothing is left to decide: eagerly `Series` has compared the patterns.
+    Both are None eagerly, where `Series` has compared the patterns.
     """
     matrices = ("F", "Q_factor", "h", "r")
-    if (
-        tf.executing_eagerly()
-        or batch_of(system, "observed") == 1
-        or any(batch_of(system, name) != 1 for name in matrices)
-    ):
+    vary = any(batch_of(system, name) != 1 for name in matrices)
+    if tf.executing_eagerly() or vary or batch_of(system, "observed") == 1:
         return None, None
     first = {name: _first(getattr(system, name)) for name in ("observed", "covariance", "chol")}
     return system._replace(**first), tf.reduce_all(system.observed == first["observed"])
@@ -151,27 +151,18 @@ def _first(a: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(a[..., :1], [*a.shape[:-1], 1])
 
 
-_SHARED = {name for name in StateMoments._fields if name.endswith(("covariances", "chols"))} | {
-    "chol"
-}
-
-
 def _widened(values: Any, width: tf.Tensor) -> Any:
     """Moments with the covariances broadcast from one series to all."""
     if isinstance(values, StateMoments | State):
-        widened = {
-            name: _broadcast(a, width) if name in _SHARED else a
-            for name, a in values._asdict().items()
-        }
-        return type(values)(**widened)
+        ends = ("covariances", "chols", "chol")
+        shared = {k: a for k, a in values._asdict().items() if k.endswith(ends)}
+        for name, a in shared.items():
+            wide = tf.broadcast_to(a, tf.concat([tf.shape(a)[:-1], [width]], axis=0))
+            shared[name] = tf.ensure_shape(wide, [*a.shape[:-1], None])
+        return values._replace(**shared)
     if isinstance(values, tuple):
         return tuple(_widened(a, width) for a in values)
     return values
-
-
-def _broadcast(a: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
-    wide = tf.broadcast_to(a, tf.concat([tf.shape(a)[:-1], [width]], axis=0))
-    return tf.ensure_shape(wide, [*a.shape[:-1], None])
 
 
 def _pulled_once_if_shared(

@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from cgp import native
-from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, hermitian
-from cgp.statespace.engines.chunked_filter import StateMoments
-from cgp.statespace.engines.kalman_system import KalmanSystem, batch_of
+from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, Cotangents, hermitian
+from cgp.statespace.engines.chunked_engine import StateMoments
+from cgp.statespace.engines.filter_step import KalmanSystem, batch_of
 
 
 def serves(system: KalmanSystem) -> bool:
@@ -49,10 +49,7 @@ def moments(system: KalmanSystem) -> StateMoments | None:
 def smooth(system: KalmanSystem, means: tf.Tensor, chols: tf.Tensor) -> list[tf.Tensor] | None:
     """Smoothed means, `[B, T, n]`; factors, lag-one covariances and gains, `[T, n, n, B]`.
 
-    Args:
-        system: The system; no gradient flows to it.
-        means: The filtered means, `[B, T, n]`.
-        chols: Factors of their covariances, `[T, n, n, B]`.
+    The filtered moments are shaped likewise. No gradient flows to the system.
     """
     transition, noise_factor, b = map(tf.stop_gradient, (system.F, system.Q_factor, system.b))
     if not native.serves(transition, noise_factor, b, means, chols):
@@ -66,26 +63,10 @@ def _run(op: str, system: KalmanSystem) -> Any:
 
 
 # The names of inputs of the ops. Gradients flow to covariances, and not to the factors of them.
-_INPUTS = {
-    "transition": "F",
-    "noise_factor": "Q_factor",
-    "h": "h",
-    "r": "r",
-    "b": "b",
-    "z": "z",
-    "observed": "observed",
-    "mean": "mean",
-    "chol": "chol",
-    "noise": "Q",
-    "covariance": "covariance",
-}
-_PULLED = (*DIFFERENTIABLE, "mean", "covariance")
-_BY_MOMENTS = (
-    "by_predicted_means",
-    "by_predicted_covariances",
-    "by_filtered_means",
-    "by_filtered_covariances",
-)
+_OPS = {"F": "transition", "Q_factor": "noise_factor", "Q": "noise"}  # where names differ
+_FIELDS = ("F", "Q_factor", "h", "r", "b", "z", "observed", "mean", "chol", "Q", "covariance")
+_INPUTS = {_OPS.get(name, name): name for name in _FIELDS}
+PULLED = (*DIFFERENTIABLE, "mean", "covariance")  # The inputs that gradients flow to
 
 
 @tf.RegisterGradient("CgpKalmanLikelihood")
@@ -108,11 +89,11 @@ def _pullback(
     values = native.op("CgpKalmanPullback")(
         **dict(zip(_INPUTS, op.inputs, strict=True)),
         by_log_likelihoods=by_log_likelihoods,
-        **dict(zip(_BY_MOMENTS, by_moments, strict=True)),
+        **{f"by_{k}": a for k, a in zip(Cotangents._fields, by_moments, strict=False)},
     )
     inputs = dict(zip(_INPUTS.values(), op.inputs, strict=True))
-    shaped = _shaped(values, [inputs[name].shape for name in _PULLED])
-    gradients = dict(zip(_PULLED, shaped, strict=True))
+    shaped = _shaped(values, [inputs[name].shape for name in PULLED])
+    gradients = dict(zip(PULLED, shaped, strict=True))
     return [gradients.get(name) for name in _INPUTS.values()]
 
 

@@ -4,8 +4,7 @@ The signal `g = A x + b` of a step has moments by those of the state, and each o
 site (see `cgp.likelihoods.base`). Sites and state are found in turns, until both agree.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,11 +13,9 @@ from cgp.distributions.forms import Form
 from cgp.likelihoods.base import Likelihood, Moments, Site, between, distance, inverse, trace
 from cgp.linalg.arguments import nan, real_as
 from cgp.linalg.batch_last import adjoint, cholesky, divide, matmul, matvec, solve
-from cgp.statespace.engines.decorrelation import decorrelated
-from cgp.statespace.engines.filter_step import State, update
-from cgp.statespace.linearization.affine import Affine
+from cgp.statespace.engines.filter_step import State, decorrelated, update
+from cgp.statespace.linearization.rules import Affine
 
-Decorrelation = Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 MOST_TURNS = 500
 _LITTLE = 1e6
 """The variance of the first sites, where z is no signal, in variances of the observation."""
@@ -32,21 +29,16 @@ def accuracy(dtype: tf.DType) -> tf.Tensor:
 class Measurement(NamedTuple):
     """An observation, working values, batch last."""
 
-    z: tf.Tensor
-    """`[m, B]`; any finite number where missing."""
-    R: tf.Tensor
-    """The covariance of the noise, of which the diagonal counts, `[m, m, B]`."""
-    observed: tf.Tensor
-    """Real, `[m, B]`: 1, or 0 where missing."""
+    z: tf.Tensor  # `[m, B]`; any finite number where missing
+    R: tf.Tensor  # The covariance of the noise, of which the diagonal counts, `[m, m, B]`
+    observed: tf.Tensor  # Real, `[m, B]`: 1, or 0 where missing
 
 
 class Measured(NamedTuple):
     """Normal observations in place of those of a likelihood, working values, batch last."""
 
-    z: tf.Tensor
-    """`[m, B]`."""
-    R: tf.Tensor
-    """The covariance of their noise, `[m, m, B]`."""
+    z: tf.Tensor  # `[m, B]`
+    R: tf.Tensor  # The covariance of their noise, `[m, m, B]`
     correction: tf.Tensor
     """The log likelihood of the observation less that of the normal one, real, `[B]`."""
     change: tf.Tensor
@@ -66,23 +58,13 @@ class Measured(NamedTuple):
 
 
 def updated_by(
-    affine: Affine,
-    z: tf.Tensor,
-    R: tf.Tensor,
-    observed: tf.Tensor,
-    state: State,
-    decorrelate: Decorrelation = decorrelated,
+    affine: Affine, measurement: Measurement, state: State, decorrelate: Any = decorrelated
 ) -> tuple[State, tf.Tensor]:
     """The moments after an observation with an affine function, and its log likelihood, `[B]`.
 
-    Args:
-        affine: The function.
-        z: The observation, `[m, B]`.
-        R: The covariance of its noise, `[m, m, B]`.
-        observed: Real, `[m, B]`: 1, or 0 where missing.
-        state: Predicted.
-        decorrelate: As `decorrelated`, for an R of another structure.
+    `decorrelate`, as `decorrelated`, is for an R of another structure.
     """
+    z, R, observed = measurement
     if affine.residual is not None:
         R = R + matmul(affine.residual, adjoint(affine.residual))
         decorrelate = decorrelated
@@ -94,12 +76,7 @@ def updated_by(
 
 
 class StepSites:
-    """The sites of the components of an observation.
-
-    Args:
-        likelihood: The likelihood.
-        form: The form of observations. Where it is complex the likelihood is circular.
-    """
+    """The sites of the components of an observation; of a complex form likelihoods are circular."""
 
     def __init__(self, likelihood: Likelihood, form: Form):
         self._likelihood = likelihood
@@ -107,13 +84,7 @@ class StepSites:
         self._multiplicity = 1 if likelihood.is_of_parts else form.multiplicity
 
     def first(self, affine: Affine, measurement: Measurement, state: State) -> Measured:
-        """The first sites: of normal noise, or where z is no signal of next to no precision.
-
-        Args:
-            affine: The signal as a function of the state.
-            measurement: The observation.
-            state: Predicted.
-        """
+        """The first sites: of normal noise, or where z is no signal of next to no precision."""
         q, target, variance = self._problem(affine, measurement, state)
         d = target.shape[0]
         eye = tf.eye(d, dtype=variance.dtype)[..., None, None]
@@ -144,10 +115,7 @@ class StepSites:
     def completed(
         self, affine: Affine, measurement: Measurement, state: State, last: Measured
     ) -> Measured:
-        """The last sites, with the correction of their log likelihood; arguments as `first`.
-
-        It is NaN where sites and state do not agree.
-        """
+        """The last sites, with the correction of their log likelihood: NaN unless they agree."""
         q, target, variance = self._problem(affine, measurement, state, last)
         correction = self._likelihood.correction(target, q, self._site(last), variance)
         correction = tf.reduce_sum(correction * measurement.observed[: correction.shape[0]], axis=0)
@@ -158,13 +126,13 @@ class StepSites:
         self, affine: Affine, measured: Measured, measurement: Measurement, state: State
     ) -> tuple[State, tf.Tensor]:
         """The moments after the normal observations, and their log likelihood, `[B]`."""
-        arguments = (affine, measured.z, measured.R, measurement.observed, state)
-        return updated_by(*arguments, self._decorrelated)
+        normal = measurement._replace(z=measured.z, R=measured.R)
+        return updated_by(affine, normal, state, self._decorrelated)
 
     def _decorrelated(
         self, H: tf.Tensor, R: tf.Tensor, z: tf.Tensor, observed: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Decorrelated noise (see `decorrelation`) that both parts of a value have in common."""
+        """Decorrelated noise (see `decorrelated`) that both parts of a value have in common."""
         of_each = self._blocks(R[0])
         if R.dtype.is_complex or of_each.shape[0] == 1:
             return H, trace(of_each)[None], z

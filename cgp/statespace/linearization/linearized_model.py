@@ -11,12 +11,11 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import with_factor_gradient
 from cgp.statespace.engines.filter_step import State
-from cgp.statespace.linearization.affine import Affine, Rule
 from cgp.statespace.linearization.likelihood_update import MOST_TURNS
 from cgp.statespace.linearization.linearized_step import Linearized, Stepper, StepSystem
-from cgp.statespace.linearization.taylor import Taylor
-from cgp.statespace.models.factored_covariance import FactoredCovariance
+from cgp.statespace.linearization.rules import Affine, Rule, Taylor
 from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.model_base import FactoredCovariance
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.models.widely_linear import widely_linear
 from cgp.statespace.series import Series
@@ -30,8 +29,7 @@ class AsLinear(NamedTuple):
 
     model: LinearGaussian
     """The linear model: its filter has the moments of the filter of the nonlinear one."""
-    inputs: ArrayLike | None
-    """The known inputs of the linear model; None where its drift has them."""
+    inputs: ArrayLike | None  # The known inputs of the linear model; None where its drift has them
     correction: tf.Tensor | None = None
     """The log likelihood of observations that are not normal, less that of the normal ones in their
     place, of each step, real, `[..., T]`; None for normal observations."""
@@ -53,15 +51,8 @@ def linearized(
 
     Filter and linearisation run together once, since a step is linearised by the moments that the
     filter has before it. A linear model is returned as it is, whatever the rule, unless there is a
-    likelihood.
-
-    Args:
-        model: The model; with a likelihood one that `measurable` returned.
-        z: Observations, as for `filter`.
-        missing: As for `filter`.
-        inputs: As for `filter`.
-        rule: The rule; `Taylor()` if None.
-        likelihood: As for `filter`.
+    likelihood; of a model with a likelihood `measurable` comes first. Arguments are as for
+    `filter`.
 
     Raises:
         TypeError: Not a model or not a rule, and as `filter`.
@@ -74,12 +65,7 @@ def linearized(
 
 
 def measurable(model: AnyModel, likelihood: Likelihood | None) -> AnyModel:
-    """The model in a form whose observations can have a likelihood.
-
-    Raises:
-        TypeError: Not a likelihood.
-        ValueError: Observations that cannot have it, or noise that is not independent and circular.
-    """
+    """The model in a form whose observations can have a likelihood, whose noise is independent."""
     if likelihood is None:
         return model
     if not isinstance(likelihood, Likelihood):
@@ -120,11 +106,7 @@ def _check_independent(noise: LinearGaussian, likelihood: Likelihood) -> None:
 
 
 def noise_of(model: AnyModel) -> LinearGaussian:
-    """The linear model that has the noise, the initial state, the sizes and dtypes of a model.
-
-    Raises:
-        TypeError: Not a model.
-    """
+    """The linear model that has the noise, the initial state, the sizes and dtypes of a model."""
     if isinstance(model, NonlinearGaussian):
         return model.noise
     if not isinstance(model, LinearGaussian):
@@ -137,11 +119,7 @@ def noise_of(model: AnyModel) -> LinearGaussian:
 
 
 def checked_rule(rule: Rule | None) -> Rule:
-    """The rule; `Taylor()` if None.
-
-    Raises:
-        TypeError: Not a rule.
-    """
+    """The rule, checked; `Taylor()` if None."""
     rule = Taylor() if rule is None else rule
     if not isinstance(rule, Rule):
         raise TypeError(
@@ -175,13 +153,9 @@ def system_of(series: Series) -> tuple[StepSystem, State]:
     observed = series.last(tf.cast(series.observed, z.dtype.real_dtype), 2)
     # Each series has its own states, and is linearised where they are.
     of_each = tf.zeros_like(z[0, :1])
+    initial = (noise.initial_mean, noise.initial_covariance, tf.stop_gradient(noise.initial_chol))
     mean, covariance, chol = (
-        series.last(a, rank) + of_each
-        for a, rank in (
-            (noise.initial_mean, 1),
-            (noise.initial_covariance, 2),
-            (tf.stop_gradient(noise.initial_chol), 2),
-        )
+        series.last(a, rank) + of_each for a, rank in zip(initial, (1, 2, 2), strict=True)
     )
 
     def offset(a: tf.Tensor | None, size: int) -> tf.Tensor:
@@ -201,16 +175,7 @@ def inputs_of(series: Series) -> tf.Tensor:
 
 
 class Along:
-    """A model, a rule and a series, along which the model is linearised.
-
-    Args:
-        model: The model.
-        z: Observations, as for `filter`.
-        missing: As for `filter`.
-        inputs: As for `filter`.
-        rule: The rule; `Taylor()` if None.
-        likelihood: As for `filter`.
-    """
+    """A model, a rule and a series, along which it is linearised; arguments as for `filter`."""
 
     def __init__(
         self,
@@ -236,12 +201,7 @@ class Along:
         return self._linear(self._stepper.along(self._system, self._start))
 
     def at_moments(self, means: tf.Tensor, chols: tf.Tensor) -> AsLinear:
-        """Linearises each step again, by given moments of its state.
-
-        Args:
-            means: Working values, `[..., T, n]`.
-            chols: `[..., T, n, n]`; series may share them.
-        """
+        """Linearises each step again, by moments `[..., T, n]`, `[..., T, n, n]` of its state."""
         series = self._series
         mean = tf.einsum("btn->tnb", series.by_series(means))
         states = State(mean, series.last(series.of_each(chols, 3), 3))

@@ -17,12 +17,10 @@ from cgp.distributions.forms import Form, ProperForm
 from cgp.likelihoods.base import Likelihood
 from cgp.linalg.batch_last import with_factor_gradient
 from cgp.linalg.gradients import without_gradient, without_warnings_of_casts
-from cgp.statespace.compiled import CompiledByShape, graph_of
+from cgp.statespace.compiled import CompiledByShape, graph_of, time_loop
 from cgp.statespace.engines.backward_pass import ONCE
-from cgp.statespace.engines.chunked_scan import Chunks
-from cgp.statespace.engines.filter_step import State, predict
-from cgp.statespace.engines.forward_pass import at
-from cgp.statespace.linearization.affine import Affine, Rule
+from cgp.statespace.engines.chunked_engine import Chunks
+from cgp.statespace.engines.filter_step import State, at, predict
 from cgp.statespace.linearization.likelihood_update import (
     MOST_TURNS,
     Measured,
@@ -31,35 +29,24 @@ from cgp.statespace.linearization.likelihood_update import (
     accuracy,
     updated_by,
 )
+from cgp.statespace.linearization.rules import Affine, Rule
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 
 
 class StepSystem(NamedTuple):
-    """The noise and the observations of each step of a series, and the matrices of a linear model.
+    """Noise and observations of each step, working values; T and B are 1 where nothing varies."""
 
-    Working values; T and B are 1 where nothing varies.
-    """
-
-    Q: tf.Tensor
-    """`[T, n, n, B]`; gradients flow to it."""
-    Q_factor: tf.Tensor
-    """`[T, n, q, B]`; computations use it."""
-    R: tf.Tensor
-    """`[T, m, m, B]`."""
-    z: tf.Tensor
-    """`[T, m, B]`; any finite number where missing."""
-    observed: tf.Tensor
-    """Real, `[T, m, B]`: 1, or 0 where missing."""
-    inputs: tf.Tensor
-    """`[T, k, B]`, with k = 0 if there are none."""
+    Q: tf.Tensor  # `[T, n, n, B]`; gradients flow to it
+    Q_factor: tf.Tensor  # `[T, n, q, B]`; computations use it
+    R: tf.Tensor  # `[T, m, m, B]`
+    z: tf.Tensor  # `[T, m, B]`; any finite number where missing
+    observed: tf.Tensor  # Real, `[T, m, B]`: 1, or 0 where missing
+    inputs: tf.Tensor  # `[T, k, B]`, with k = 0 if there are none
     F: tf.Tensor
     """The transition of a linear model, `[T, n, n, B]`; zero for others, as the following."""
-    b: tf.Tensor
-    """The drift that is added to F x, known inputs included, `[T, n, B]`."""
-    H: tf.Tensor
-    """`[T, m, n, B]`."""
-    d: tf.Tensor
-    """The offset that is added to H x, `[T, m, B]`."""
+    b: tf.Tensor  # The drift that is added to F x, known inputs included, `[T, n, B]`
+    H: tf.Tensor  # `[T, m, n, B]`
+    d: tf.Tensor  # The offset that is added to H x, `[T, m, B]`
 
     @property
     def measurement(self) -> Measurement:
@@ -81,19 +68,14 @@ class _Turns(NamedTuple):
 
     count: tf.Tensor
     point: State
-    log_likelihood: tf.Tensor
-    """The log likelihood of the sites, real, `[B]`."""
+    log_likelihood: tf.Tensor  # The log likelihood of the sites, real, `[B]`
     measured: Measured
 
 
 class Stepper:
-    """The steps of a model by a rule.
+    """The steps of a model by a rule, both None for a linear one with the matrices of `StepSystem`.
 
-    Args:
-        model: The model; None for a linear one, whose matrices are those of `StepSystem`.
-        rule: The rule; None for a linear model.
-        likelihood: The likelihood of the observations; None for normal ones.
-        form: The form of observations.
+    The likelihood is None for normal observations.
     """
 
     def __init__(
@@ -126,12 +108,7 @@ class Stepper:
         return self.rule.linearize(of_batch_last, state)
 
     def along(self, system: StepSystem, start: State) -> Linearized:
-        """Linearises along the filter of a series, `[T, …, B]`.
-
-        Args:
-            system: The noise and the observations of each step.
-            start: The state before the first observation, of each series.
-        """
+        """Linearises along the filter of a series, `[T, …, B]`."""
         every = self._all_steps if tf.executing_eagerly() else self._every_step
         if system.z.shape[0] == 1:
             return every(system, State(*(a[None] for a in start)))[1]
@@ -152,13 +129,9 @@ class Stepper:
     def at_states(
         self, system: StepSystem, states: State, last: Linearized, turn: tf.Tensor
     ) -> Linearized:
-        """Linearises at states of known moments, `[T, …, B]`.
+        """Linearises at states of known moments, `[T, …, B]`, after some turns.
 
-        Args:
-            system: The noise and the observations of each step.
-            states: The moments.
-            last: The last approximation, whose functions are kept unless the rule is iterated.
-            turn: How many turns there were before.
+        The functions of the last approximation are kept unless the rule is iterated.
         """
         at_once = self._at_once if tf.executing_eagerly() else self._at_all
         return at_once(system, states, last, turn)
@@ -179,23 +152,13 @@ class Stepper:
     # --- one step --------------------------------------------------------------------------------
 
     def step(self, system: StepSystem, state: State) -> tuple[State, Linearized]:
-        """The state predicted next, and how the functions are linearised on the way.
-
-        Args:
-            system: Those of this step, without the axis of time.
-            state: Predicted for this step.
-        """
+        """The state predicted next, and how the functions are linearised on the way."""
         after, _, observation, measured = self._updated(system, state)
         following, transition = self.predicted(system, after)
         return following, Linearized(transition, observation, measured)
 
     def updated(self, system: StepSystem, state: State) -> tuple[State, tf.Tensor, Affine]:
-        """The state after the observation of a step, its log likelihood, and how h is linearised.
-
-        Args:
-            system: Those of this step, without the axis of time.
-            state: Predicted for this step.
-        """
+        """The state after the observation of a step, its log likelihood, and h linearised."""
         return self._updated(system, state)[:3]
 
     def _updated(
@@ -245,7 +208,7 @@ class Stepper:
         measurement = system.measurement
 
         def again(i: tf.Tensor, point: State) -> tuple[tf.Tensor, State]:
-            after, _ = updated_by(self._affine("observation", system, point), *measurement, state)
+            after, _ = updated_by(self._affine("observation", system, point), measurement, state)
             mean = after.mean + self.damping * (point.mean - after.mean)
             return i + 1, State(mean, after.chol)
 
@@ -254,12 +217,17 @@ class Stepper:
             loop = (lambda *_: True, again, (0, state))
             _, point = tf.while_loop(*loop, maximum_iterations=self.iterations)
             observation = self._affine("observation", system, point)
-        return *updated_by(observation, *measurement, state), observation
+        return *updated_by(observation, measurement, state), observation
 
     def predicted(self, system: StepSystem, after: State) -> tuple[State, Affine]:
         """The state predicted from that after the observation, and how f is linearised."""
         transition = self._affine("transition", system, after)
-        return _predicted_by(transition, system.Q, system.Q_factor, after), transition
+        spread = tf.stop_gradient(system.Q_factor)
+        if transition.residual is not None:
+            wide = spread + tf.zeros_like(after.mean[None, :1])
+            spread = tf.concat([wide, transition.residual], axis=1)
+        mean, chol = predict(after, transition.matrix, spread, transition.offset)
+        return State(mean, with_factor_gradient(chol, system.Q)), transition
 
     def _every_step(self, system: StepSystem, states: State) -> tuple[State, Linearized]:
         """`step` at all steps at once, `[T, …, B]`."""
@@ -282,18 +250,11 @@ class Stepper:
 
     def _forward(self, system: StepSystem, state: State, length: tf.Tensor) -> tuple[State, State]:
         """The states of the first `length` steps of a chunk, and the one after them."""
-        arrays = _arrays(state, system.z.shape[0])
 
-        def step(
-            t: tf.Tensor, state: State, arrays: list[tf.TensorArray]
-        ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
-            following, _ = self.step(StepSystem(*(at(a, t) for a in system)), state)
-            arrays = [array.write(t, a) for array, a in zip(arrays, state, strict=True)]
-            return t + 1, following, arrays
+        def step(t: tf.Tensor, state: State) -> tuple[State, State]:
+            return state, self.step(StepSystem(*(at(a, t) for a in system)), state)[0]
 
-        loop = (tf.constant(0), state, arrays)
-        _, state, arrays = tf.while_loop(lambda t, *_: t < length, step, loop)
-        return _constant(arrays, state)
+        return _looped(step, state, system.z.shape[0], length)
 
     def _pulled(self, system: StepSystem, states: State, by_states: State) -> State:
         """Adds to the gradient by each state that through the states after it."""
@@ -313,11 +274,8 @@ class Stepper:
         self, system: StepSystem, states: State, by_states: State, later: State, length: tf.Tensor
     ) -> tuple[State, State]:
         """`_pulled` of a chunk; `later` is the gradient by the state after it."""
-        arrays = _arrays(later, system.z.shape[0])
 
-        def step(
-            t: tf.Tensor, later: State, arrays: list[tf.TensorArray]
-        ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
+        def step(t: tf.Tensor, later: State) -> tuple[State, State]:
             state = State(*(a[t] for a in states))
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(state)
@@ -326,28 +284,9 @@ class Stepper:
                 zero = tf.UnconnectedGradients.ZERO
                 pulled = tape.gradient(following, state, later, unconnected_gradients=zero)
             total = State(*(a[t] + b for a, b in zip(by_states, pulled, strict=True)))
-            arrays = [array.write(t, a) for array, a in zip(arrays, total, strict=True)]
-            return t - 1, total, arrays
+            return total, total
 
-        loop = (length - 1, later, arrays)
-        _, later, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
-        return _constant(arrays, later)
-
-
-def _predicted_by(affine: Affine, Q: tf.Tensor, Q_factor: tf.Tensor, after: State) -> State:
-    """The moments of an affine function of a state, and of the process noise.
-
-    Args:
-        affine: The function.
-        Q: `[n, n, B]`; gradients flow to it.
-        Q_factor: `[n, q, B]`; computations use it.
-        after: The state.
-    """
-    spread = tf.stop_gradient(Q_factor)
-    if affine.residual is not None:
-        spread = tf.concat([spread + tf.zeros_like(after.mean[None, :1]), affine.residual], 1)
-    mean, chol = predict(after, affine.matrix, spread, affine.offset)
-    return State(mean, with_factor_gradient(chol, Q))
+        return _looped(step, later, system.z.shape[0], length, backwards=True)
 
 
 def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> State:
@@ -366,26 +305,23 @@ def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> St
     return State(*link(*shifted))
 
 
-def _flat(a: tf.Tensor, steps: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """`[T, …, B]` -> `[…, T·B]`; `[…, 1]` where nothing varies."""
-    if a.shape[0] == 1 and a.shape[-1] == 1:
-        return a[0]
-    axes = a.shape[1:-1].as_list()
-    a = tf.broadcast_to(a, tf.stack([steps, *axes, columns]))
-    return tf.reshape(tf.experimental.numpy.moveaxis(a, 0, -2), [*axes, -1])
-
-
 def _by_column(values: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
-    """`_flat` of all tensors of a structure."""
+    """`[T, …, B]` -> `[…, T·B]` for all tensors of a structure; `[…, 1]` where nothing varies."""
 
     def flat(a: tf.Tensor | None) -> tf.Tensor | None:
-        return None if a is None else _flat(a, steps, columns)
+        if a is None:
+            return None
+        if a.shape[0] == 1 and a.shape[-1] == 1:
+            return a[0]
+        axes = a.shape[1:-1].as_list()
+        a = tf.broadcast_to(a, tf.stack([steps, *axes, columns]))
+        return tf.reshape(tf.experimental.numpy.moveaxis(a, 0, -2), [*axes, -1])
 
     return tf.nest.map_structure(flat, values)
 
 
 def _by_time(values: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
-    """Inverts `_flat` for all tensors of a structure."""
+    """Inverts `_by_column`."""
 
     def unflat(a: tf.Tensor | None) -> tf.Tensor | None:
         if a is None:
@@ -404,11 +340,10 @@ def _chunks_of(system: StepSystem, state: State) -> Chunks:
     return Chunks(steps, n * n * (state.mean.shape[-1] or 1))
 
 
-def _arrays(state: State, steps: int) -> list[tf.TensorArray]:
-    return [tf.TensorArray(a.dtype, steps, element_shape=a.shape) for a in state]
-
-
-def _constant(arrays: list[tf.TensorArray], state: State) -> tuple[State, State]:
-    """The results of a loop; a tape that watches variables of the model must not see the loop."""
-    stacked = State(*(tf.stop_gradient(array.stack()) for array in arrays))
-    return stacked, State(*map(tf.stop_gradient, state))
+def _looped(
+    step: Any, state: State, size: int, length: tf.Tensor, backwards: bool = False
+) -> tuple[State, State]:
+    """The states of a loop; a tape that watches variables of the model must not see the loop."""
+    kinds = [(a.dtype, a.shape) for a in state]
+    states, last = time_loop(step, state, kinds, size, length, backwards)
+    return State(*map(tf.stop_gradient, states)), State(*map(tf.stop_gradient, last))

@@ -6,10 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike, check_finite
-from cgp.statespace.models.conversion import of_one_dtype
-from cgp.statespace.models.factored_covariance import FactoredCovariance
-from cgp.statespace.models.immutable import KeepsGraphs
 from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model
+from cgp.statespace.models.model_base import FactoredCovariance, KeepsGraphs, of_one_dtype
 
 REPLACED = ("F", "Q", "H", "R")
 
@@ -57,9 +55,7 @@ class ConditionallyLinear(KeepsGraphs):
         ...     fading,
         ...     lambda u: {"H": tf.complex(tf.cos(u), tf.sin(u))[..., None]},
         ...     lambda u: u,
-        ...     Q=[[0.01]],
-        ...     initial_mean=[0.0],
-        ...     initial_covariance=[[0.01]],
+        ...     Q=[[0.01]], initial_mean=[0.0], initial_covariance=[[0.01]],
         ... )
         >>> z = np.exp(0.05j * np.arange(50))
         >>> found = statespace.particle_filter(model, z, particles=200, seed=1)

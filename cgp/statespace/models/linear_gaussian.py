@@ -7,14 +7,21 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, check_finite, complex_dtype
-from cgp.statespace.models.conversion import as_dtype, matrix_or_word, of_one_dtype
-from cgp.statespace.models.diffuse_start import diffuse_variance
-from cgp.statespace.models.factored_covariance import FactoredCovariance
-from cgp.statespace.models.immutable import Settled
-from cgp.statespace.models.stationary_covariance import stationary_chol
+from cgp.statespace.models.initial_states import diffuse_variance, stationary_chol
+from cgp.statespace.models.model_base import (
+    FactoredCovariance,
+    Settled,
+    as_dtype,
+    matrix_or_word,
+    of_one_dtype,
+)
 
 _MATRICES = ("F", "Q", "H", "R", "B")
 _GIVEN = ("F", "H", "B", "b", "d")
+
+
+def _field(name: str, field: str, doc: str) -> Any:
+    return property(lambda model: getattr(model._covariances[name], field), doc=doc)
 
 
 class LinearGaussian(Settled):
@@ -112,14 +119,11 @@ class LinearGaussian(Settled):
         form: Form | None = None,
         observation_form: Form | None = None,
     ) -> "LinearGaussian":
-        """Makes a model from tensors of one dtype.
+        """Makes a model from tensors of one dtype, by the constructor's argument names, b and d.
 
-        Args:
-            tensors: Tensors by the constructor's argument names, and offsets b and d; a
-                `FactoredCovariance` is not checked again.
-            initial: "stationary", "diffuse", or None where the covariance is among the tensors.
-            form: The form of the working values; proper if None.
-            observation_form: The form of observations; `form` if None.
+        A `FactoredCovariance` is not checked again. `initial` is "stationary", "diffuse", or None
+        where the covariance is among the tensors. The form of working values is proper if None;
+        `observation_form` is `form` if None.
         """
         model, form = cls.__new__(cls), form or ProperForm()
         model._set(tensors, initial, form, observation_form or form)
@@ -201,12 +205,10 @@ class LinearGaussian(Settled):
             )
         if tf.executing_eagerly():
             check_finite(self.initial_mean, "initial_mean")
-        self._covariances.update(
-            {name: FactoredCovariance.checked(tensors[name], name) for name in ("Q", "R")}
-        )
-        self._covariances["initial_covariance"] = self._initial_covariance(
-            tensors.get("initial_covariance"), n
-        )
+        for name in ("Q", "R"):
+            self._covariances[name] = FactoredCovariance.checked(tensors[name], name)
+        initial_covariance = self._initial_covariance(tensors.get("initial_covariance"), n)
+        self._covariances["initial_covariance"] = initial_covariance
         self._check_batches()
         self._check_steps()
 
@@ -220,35 +222,16 @@ class LinearGaussian(Settled):
         variance = diffuse_variance(self.dtype) / self.form.multiplicity
         return FactoredCovariance.of_factor(variance**0.5 * tf.eye(n, dtype=self.dtype))
 
-    @property
-    def Q(self) -> tf.Tensor:
-        """The covariance of the process noise."""
-        return self._covariances["Q"].matrix
-
-    @property
-    def R(self) -> tf.Tensor:
-        """The covariance of the observation noise."""
-        return self._covariances["R"].matrix
-
-    @property
-    def initial_covariance(self) -> tf.Tensor:
-        """The covariance of the initial state."""
-        return self._covariances["initial_covariance"].matrix
-
-    @property
-    def Q_factor(self) -> tf.Tensor:
-        """A factor of Q, `[..., n, q]`, not necessarily triangular."""
-        return self._covariances["Q"].factor
-
-    @property
-    def R_factor(self) -> tf.Tensor:
-        """A factor of R, `[..., m, q]`, not necessarily triangular."""
-        return self._covariances["R"].factor
-
-    @property
-    def initial_chol(self) -> tf.Tensor:
-        """The Cholesky factor of the initial covariance."""
-        return self._covariances["initial_covariance"].factor
+    Q = _field("Q", "matrix", "The covariance of the process noise.")
+    R = _field("R", "matrix", "The covariance of the observation noise.")
+    initial_covariance = _field(
+        "initial_covariance", "matrix", "The covariance of the initial state."
+    )
+    Q_factor = _field("Q", "factor", "A factor of Q, `[..., n, q]`, not necessarily triangular.")
+    R_factor = _field("R", "factor", "A factor of R, `[..., m, q]`, not necessarily triangular.")
+    initial_chol = _field(
+        "initial_covariance", "factor", "The Cholesky factor of the initial covariance."
+    )
 
     # --- checks ----------------------------------------------------------------------------------
 

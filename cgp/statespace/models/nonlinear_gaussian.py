@@ -9,11 +9,9 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, as_flag, check_finite
-from cgp.statespace.compiled import graph_of
-from cgp.statespace.models.conversion import as_dtype, of_one_dtype
-from cgp.statespace.models.factored_covariance import FactoredCovariance
-from cgp.statespace.models.immutable import KeepsGraphs
+from cgp.statespace.compiled import graph_of, time_loop
 from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.model_base import FactoredCovariance, KeepsGraphs, as_dtype, of_one_dtype
 from cgp.statespace.models.widely_linear import composite_covariance
 
 Function = Callable[[tf.Tensor], tf.Tensor]
@@ -22,6 +20,10 @@ Function = Callable[[tf.Tensor], tf.Tensor]
 _POINTS, _REACHES = 8, (0.0, 0.03, 1.0, 3.0)  # in standard deviations of the initial state
 # The derivative by the conjugate counts as zero below this part of that of the component.
 _PARTS = {tf.complex128: 1e-7, tf.complex64: 1e-3}
+
+
+def _field(name: str, doc: str) -> Any:
+    return property(lambda model: getattr(model.noise, name), doc=doc)
 
 
 class NonlinearGaussian(KeepsGraphs):
@@ -54,8 +56,8 @@ class NonlinearGaussian(KeepsGraphs):
         initial_mean: Mean of the state at the first observation, `[..., n]`.
         initial_covariance: Its covariance, `[..., n, n]`.
         pseudo_Q: Pseudo-covariance of the process noise, `[n, n]`, zero if None.
-        pseudo_R: The pseudo-covariance of the noise of complex observations, `[m, m]`.
-        initial_pseudo_covariance: The pseudo-covariance of the initial state, `[n, n]`.
+        pseudo_R: That of the noise of complex observations, `[m, m]`.
+        initial_pseudo_covariance: That of the initial state, `[n, n]`.
         holomorphic: Whether f and h have complex derivatives, as polynomials have, and moduli,
             conjugates and real parts have not; this is checked near the initial state alone. With
             proper noise the computations are then done with n complex instead of 2n real states,
@@ -86,10 +88,8 @@ class NonlinearGaussian(KeepsGraphs):
         >>> carrier = statespace.NonlinearGaussian(  # a phase and its rate, seen as exp(iφ)
         ...     lambda x: tf.linalg.matvec(F, x),
         ...     lambda x: tf.complex(tf.cos(x[..., :1]), tf.sin(x[..., :1])),
-        ...     Q=np.diag([1e-4, 1e-6]),
-        ...     R=[[0.1]],
-        ...     initial_mean=[0.0, 0.3],
-        ...     initial_covariance=np.diag([1.0, 1e-3]),
+        ...     Q=np.diag([1e-4, 1e-6]), R=[[0.1]],
+        ...     initial_mean=[0.0, 0.3], initial_covariance=np.diag([1.0, 1e-3]),
         ... )
         >>> states, z = statespace.sample(carrier, 200, seed=1)
         >>> found = statespace.filter(carrier, z, rule=statespace.SigmaPoints("cubature"))
@@ -148,8 +148,8 @@ class NonlinearGaussian(KeepsGraphs):
                 f"the states are real and have no {', '.join(sorted(has_pseudo))}: for complex "
                 "states give a complex initial_mean"
             )
-        self._checked_image(mean, transition, "transition", mean.dtype, mean.shape[-1])
-        image = self._checked_image(mean, observation, "observation", None, None)
+        self._checked_image(mean, "transition")
+        image = self._checked_image(mean, "observation")
         if image.dtype.real_dtype != mean.dtype.real_dtype:
             raise TypeError(
                 f"observation must return the precision of the states, {mean.dtype.name}, got "
@@ -162,16 +162,10 @@ class NonlinearGaussian(KeepsGraphs):
             if not mean.dtype.is_complex:
                 raise TypeError("holomorphic=True is for complex states, but these are real")
             for name in ("transition", "observation"):
-                of_inputs = functools.partial(self.working, name)
-                covariance = self.noise.initial_covariance
-                _check_holomorphic(of_inputs, name, mean, covariance, self.input_size)
+                _check_holomorphic(self, name, mean)
 
     def _noise(
-        self,
-        states: dict[str, tf.Tensor],
-        image: tf.Tensor,
-        R: ArrayLike,
-        pseudo_R: ArrayLike | None,
+        self, states: dict[str, tf.Tensor], image: tf.Tensor, R: ArrayLike, pseudo_R: Any
     ) -> LinearGaussian:
         """The model of noise and initial state, with zeros for F, H and B."""
         observed, n, m = image.dtype, states["initial_mean"].shape[-1], image.shape[-1]
@@ -195,42 +189,31 @@ class NonlinearGaussian(KeepsGraphs):
         )
         mean = form.split(states["initial_mean"])
         rows, columns = n * form.multiplicity, m * observation_form.multiplicity
-        for name, matrix, size in (
-            ("Q", states["Q"], n),
-            ("R", noise, m),
-            ("initial_covariance", states["initial_covariance"], n),
-        ):
+        matrices = {name: states[name] for name in ("Q", "initial_covariance")} | {"R": noise}
+        for name, matrix in sorted(matrices.items()):  # Q, R and the initial covariance
+            size = m if name == "R" else n
             if matrix.shape.rank < 2 or list(matrix.shape[-2:]) != [size, size]:
                 raise ValueError(f"{name} must be [..., {size}, {size}], got shape {matrix.shape}")
             if tf.executing_eagerly():
                 check_finite(matrix, name)
+        pseudo = {"Q": states.get("pseudo_Q"), "R": pseudo_R}
+        pseudo["initial_covariance"] = states.get("initial_pseudo_covariance")
         moments: dict[str, Any] = {
             "F": tf.zeros([rows, rows], mean.dtype),
             "H": tf.zeros([columns, rows], mean.dtype),
             "initial_mean": mean,
-            "Q": composite(states["Q"], states.get("pseudo_Q"), "Q"),
-            "R": composite(noise, pseudo_R, "R"),
-            "initial_covariance": composite(
-                states["initial_covariance"],
-                states.get("initial_pseudo_covariance"),
-                "initial_covariance",
-            ),
         }
+        for name, matrix in sorted(matrices.items()):
+            moments[name] = composite(matrix, pseudo[name], name)
         if self.input_size:
             inputs = self.input_size * form.multiplicity
             moments["B"] = tf.zeros([rows, inputs], mean.dtype)
         return LinearGaussian.from_tensors(moments, None, form, observation_form)
 
-    def _checked_image(
-        self,
-        mean: tf.Tensor,
-        function: Callable[..., Any],
-        name: str,
-        dtype: tf.DType | None,
-        size: int | None,
-    ) -> tf.Tensor:
+    def _checked_image(self, mean: tf.Tensor, name: str) -> tf.Tensor:
         """The value of a function at the initial mean, if it is of the right shape and dtype."""
-        n, k = mean.shape[-1], self.input_size
+        n, k, function = mean.shape[-1], self.input_size, getattr(self, name)
+        dtype, size = (mean.dtype, n) if name == "transition" else (None, None)
         points = tf.reshape(mean, [-1, n])[:1] + tf.zeros([2, 3, n], mean.dtype)
         arguments = [points, tf.zeros([2, 3, k], mean.dtype)] if k else [points]
         try:
@@ -261,11 +244,9 @@ class NonlinearGaussian(KeepsGraphs):
     # --- working values --------------------------------------------------------------------------
 
     def working(self, name: str, inputs: tf.Tensor | None) -> Function:
-        """A function of working states, `[B, K, n]` -> `[B, K, m]`.
+        """The transition or observation, by name, of working states, `[B, K, n]` -> `[B, K, m]`.
 
-        Args:
-            name: "transition" or "observation".
-            inputs: Working values of the inputs, `[B, k]`, or None.
+        The inputs are working values, `[B, k]`, or None.
         """
         function = getattr(self, name)
         form = self.form if name == "transition" else self.observation_form
@@ -281,30 +262,15 @@ class NonlinearGaussian(KeepsGraphs):
 
         return of_working
 
-    @property
-    def form(self) -> Form:
-        """The form of the working values of states."""
-        return self.noise.form
-
-    @property
-    def observation_form(self) -> Form:
-        """The form of the working values of observations."""
-        return self.noise.observation_form
-
-    @property
-    def dtype(self) -> tf.DType:
-        """The dtype of working values."""
-        return self.noise.dtype
-
-    @property
-    def state_size(self) -> int:
-        """n, the number of components of the state."""
-        return self.noise.state_size
-
-    @property
-    def observation_size(self) -> int:
-        """m, the number of components of an observation."""
-        return self.noise.observation_size
+    form: Form = _field("form", "The form of the working values of states.")
+    observation_form: Form = _field(
+        "observation_form", "The form of the working values of observations."
+    )
+    dtype = _field("dtype", "The dtype of working values.")
+    state_size: int = _field("state_size", "n, the number of components of the state.")
+    observation_size: int = _field(
+        "observation_size", "m, the number of components of an observation."
+    )
 
     def replace(self, **changes: Any) -> "NonlinearGaussian":
         """A new model with some arguments replaced; graphs of unchanged functions are kept.
@@ -322,9 +288,8 @@ class NonlinearGaussian(KeepsGraphs):
         Example:
             >>> import tensorflow as tf
             >>> from cgp import statespace
-            >>> model = statespace.NonlinearGaussian(
-            ...     tf.sin, tf.exp, [[0.1]], [[0.5]], [0j], [[1.0]]
-            ... )
+            >>> functions, noise = (tf.sin, tf.exp), ([[0.1]], [[0.5]])
+            >>> model = statespace.NonlinearGaussian(*functions, *noise, [0j], [[1.0]])
             >>> model.replace(Q=[[0.2]]).noise.Q.numpy().trace()
             np.float64(0.2)
         """
@@ -359,12 +324,9 @@ class NonlinearGaussian(KeepsGraphs):
         return arguments | {name: getattr(self, name) for name in flags}
 
     def shown(self, name: str) -> tf.Tensor:
-        """A moment of the noise or the initial state as users see and learn it.
+        """A moment, such as "Q" or "initial_mean", of the noise or the initial state for users.
 
-        A complex covariance, or the real composite of one with a pseudo-covariance.
-
-        Args:
-            name: "Q", "R", "initial_mean" or "initial_covariance".
+        It is complex, or the real composite of a covariance with a pseudo-covariance.
         """
         return getattr(self.noise, name) if name in self._improper else self.arguments()[name]
 
@@ -400,39 +362,24 @@ class NonlinearGaussian(KeepsGraphs):
         )
 
 
-def _check_holomorphic(
-    function_of: Callable[[tf.Tensor], Function],
-    name: str,
-    mean: tf.Tensor,
-    covariance: tf.Tensor,
-    inputs: int,
-) -> None:
+def _check_holomorphic(model: NonlinearGaussian, name: str, mean: tf.Tensor) -> None:
     """Compares the derivatives of a function by states and by their conjugates, eagerly.
 
     The check is local: a function that has no complex derivative only far from the initial state,
     or at other inputs than a few random ones, passes it.
-
-    Args:
-        function_of: The function of states `[B, K, n]`, of inputs `[B, k]`.
-        name: What errors call it.
-        mean: The initial mean, `[..., n]`.
-        covariance: Its covariance, `[..., n, n]`.
-        inputs: k.
-
-    Raises:
-        TypeError: The function is not holomorphic.
     """
     if not tf.executing_eagerly():
         return
     rng, n = np.random.default_rng(0), mean.shape[-1]
     centre = np.asarray(mean).reshape(-1, n)[0]
-    variance = np.diagonal(np.asarray(covariance), axis1=-2, axis2=-1).real.reshape(-1, n)[0]
+    covariance = np.asarray(model.noise.initial_covariance)
+    variance = np.diagonal(covariance, axis1=-2, axis2=-1).real.reshape(-1, n)[0]
     size = np.sqrt(variance) + 1e-3 * np.abs(centre) + 1e-9
     count = _POINTS * len(_REACHES)
     reach = np.repeat(_REACHES, _POINTS)[:, None]
     points = centre + rng.normal(size=(count, n, 2)).view(complex)[..., 0] * size * reach
-    drives = rng.normal(size=(count, inputs, 2)).view(complex)[..., 0]
-    function = function_of(tf.constant(drives, mean.dtype))
+    drives = rng.normal(size=(count, model.input_size, 2)).view(complex)[..., 0]
+    function = model.working(name, tf.constant(drives, mean.dtype))
     by_state, by_conjugate = _derivatives(function, tf.constant(points, mean.dtype))
     with np.errstate(invalid="ignore", over="ignore"):
         gap, whole = (np.sum(np.abs(a) * size, axis=-1) for a in (by_conjugate, by_state))
@@ -463,3 +410,51 @@ def _derivatives(function: Function, points: tf.Tensor) -> tuple[np.ndarray, np.
     )
     by_state = 0.5 * (np.conj(by_real) + 1j * np.conj(by_imaginary))
     return by_state, 0.5 * (by_real + 1j * by_imaginary)
+
+
+def simulated(
+    model: NonlinearGaussian, start: tf.Tensor, noise: tf.Tensor, inputs: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """States `x[t+1] = f(x[t]) + w[t]` from noise w, working values, and the observations of them.
+
+    Inputs are broadcast against `[..., T, k]`, or None. The last w is not used.
+    """
+    shape, n = tf.shape(noise), noise.shape[-1]
+    flat = tf.reshape(noise, tf.concat([[-1], shape[-2:]], axis=0))
+    drives = tf.zeros([*[1] * (noise.shape.rank - 1), 0], model.dtype) if inputs is None else inputs
+    drives = tf.broadcast_to(drives, tf.concat([shape[:-1], tf.shape(drives)[-1:]], axis=0))
+    drives = tf.reshape(drives, tf.concat([[-1], tf.shape(drives)[-2:]], axis=0))
+    run = functools.partial(_run, model)
+    if tf.executing_eagerly():
+        run = model.kept(simulated, lambda: graph_of(functools.partial(_run, model)))
+    path, observed = run(tf.reshape(start, [-1, n]), flat, drives)
+    return tf.reshape(path, shape), tf.reshape(
+        observed, tf.concat([shape[:-1], tf.shape(observed)[-1:]], axis=0)
+    )
+
+
+def _run(
+    model: NonlinearGaussian, start: tf.Tensor, noise: tf.Tensor, inputs: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`simulated` with one batch axis."""
+    steps = tf.shape(noise)[1]
+
+    def step(t: tf.Tensor, x: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        following = model.working("transition", inputs[:, t])(x[:, None])[:, 0]
+        return [x], following + noise[:, t]
+
+    [path], _ = time_loop(step, start, [(start.dtype, start.shape)], steps)
+    path = tf.experimental.numpy.moveaxis(path, 0, 1)
+    drives = tf.reshape(inputs, [-1, inputs.shape[-1]])
+    points = tf.reshape(path, [-1, 1, path.shape[-1]])
+    observed = model.working("observation", drives)(points)
+    return path, tf.reshape(observed, [-1, steps, observed.shape[-1]])
+
+
+def white(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """White noise of unit variance, real or proper complex."""
+    real = dtype.real_dtype
+    if not dtype.is_complex:
+        return tf.random.stateless_normal(shape, seed, dtype=real)
+    normals = tf.random.stateless_normal(tf.concat([shape, [2]], axis=0), seed, dtype=real)
+    return tf.cast(0.5**0.5, dtype) * tf.complex(normals[..., 0], normals[..., 1])

@@ -6,9 +6,8 @@ from cgp.distributions.forms import CompositeForm
 from cgp.linalg.arguments import ArrayLike, check_finite, hermitian_gap
 from cgp.linalg.cholesky import NotPositiveDefiniteError
 from cgp.linalg.composite import to_composite
-from cgp.statespace.models.conversion import as_dtype
-from cgp.statespace.models.factored_covariance import FactoredCovariance
 from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model
+from cgp.statespace.models.model_base import FactoredCovariance, as_dtype
 
 
 def widely_linear(

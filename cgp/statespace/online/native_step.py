@@ -1,10 +1,13 @@
-"""The compiled step of an online filter: a plain C function on arrays, where the core is active.
+"""Steps of online filters as plain C functions on arrays, where the core is active.
 
-It computes what `cgp.statespace.online.online_step.advance` does in TensorFlow, for one observation
-of each of B streams, and takes microseconds from the first call on, as nothing is traced.
+They compute what `cgp.statespace.online.online_step.advance` does in TensorFlow, and take
+microseconds from the first call on, as nothing is traced: `CompiledStep` for one observation of
+each of B streams, `CompiledWalk` for samples of many filters in any order, with the same result to
+the last bit.
 """
 
 import ctypes
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -24,14 +27,10 @@ NOT_FINITE = (
 class StepMatrices(NamedTuple):
     """The matrices of a step, batch last; the batch axis is 1 where streams share a matrix."""
 
-    F: np.ndarray
-    """Transition, `[n, n, B]`."""
-    Q_factor: np.ndarray
-    """G, with `G Gᴴ` the covariance of the process noise, `[n, q, B]`."""
-    H: np.ndarray
-    """Observation matrix, `[m, n, B]`."""
-    R: np.ndarray
-    """Covariance of the observation noise, `[m, m, B]`."""
+    F: np.ndarray  # Transition, `[n, n, B]`
+    Q_factor: np.ndarray  # G, with `G Gᴴ` the covariance of the process noise, `[n, q, B]`
+    H: np.ndarray  # Observation matrix, `[m, n, B]`
+    R: np.ndarray  # Covariance of the observation noise, `[m, m, B]`
 
 
 def step_matrices(model: LinearGaussian) -> StepMatrices:
@@ -50,15 +49,30 @@ class MatrixArray(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("batch", ctypes.c_int64)]
 
 
-class _Step(ctypes.Structure):  # as online_step.cpp declares it
-    _sizes = ("n", "q", "m", "streams", "predicts_first", "is_composite")
-    _matrices = ("F", "Q_factor", "H", "R", "drift")
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in _sizes),
-        *((name, MatrixArray) for name in _matrices),
-        *((name, ctypes.c_void_p) for name in ("z", "mean", "chol")),
-        *((name, native.MomentArrays) for name in ("predicted", "filtered")),
-    ]
+def _fields(count: str, *arrays: str) -> list[tuple[str, type]]:
+    """The fields of both structures, as online_step.cpp declares them."""
+    names = {
+        ctypes.c_int64: ("n", "q", "m", count, "predicts_first", "is_composite"),
+        MatrixArray: ("F", "Q_factor", "H", "R", "drift"),
+        ctypes.c_void_p: arrays,
+        native.MomentArrays: ("predicted", "filtered"),
+    }
+    return [(name, kind) for kind in names for name in names[kind]]
+
+
+class _Step(ctypes.Structure):
+    _fields_ = _fields("streams", "z", "mean", "chol")
+
+
+class _Walk(ctypes.Structure):
+    _fields_ = [*_fields("samples", "z", "slot", "mean", "chol"), ("refused", ctypes.c_int64)]
+
+
+def _moment_types(dtype: np.dtype, is_composite: bool) -> tuple[bool, np.dtype, np.dtype]:
+    """Whether moments are complex, and the dtypes of variances and means."""
+    is_complex = dtype.kind == "c" or is_composite
+    real = np.zeros(0, dtype).real.dtype
+    return is_complex, real, np.result_type(real, np.complex64) if is_complex else real
 
 
 class CompiledStep:
@@ -94,18 +108,13 @@ class CompiledStep:
 
     def _records(self, m: int, k: int, streams: int | None) -> np.ndarray:
         """The moments before and after, in one array of records that a step fills."""
-        dtype, axes = self._z.dtype, () if streams is None else (streams,)
-        is_complex = dtype.kind == "c" or self._is_composite
-        real = np.zeros(0, dtype).real.dtype
-        of_mean = np.result_type(real, np.complex64) if is_complex else real
+        axes = () if streams is None else (streams,)
+        is_complex, real, of_mean = _moment_types(self._z.dtype, self._is_composite)
         fields: list[tuple] = []
         for name, size in (("predicted", m), ("filtered", k)):
             shape = (*axes, size // (2 if self._is_composite else 1))
-            fields += [
-                (f"{name} mean", of_mean, shape),
-                (f"{name} variance", real, shape),
-                (f"{name} pseudo", of_mean, shape),
-            ]
+            kinds = {"mean": of_mean, "variance": real, "pseudo": of_mean}
+            fields += [(f"{name} {part}", kind, shape) for part, kind in kinds.items()]
         results = np.zeros((), fields)
         for name in ("predicted", "filtered"):
             moments = getattr(self._given, name)
@@ -131,12 +140,9 @@ class CompiledStep:
     def __call__(
         self, z: np.ndarray, mean: np.ndarray, chol: np.ndarray
     ) -> tuple[Marginals, Marginals] | None:
-        """Takes one observation of each stream, and replaces the state.
+        """Takes one observation of each stream, `[M]` or `[B, M]`, and replaces the state in place.
 
-        Args:
-            z: `[M]`, or `[B, M]`; NaN where missing.
-            mean: The mean of the state, working values `[n, B]`, contiguous; changed in place.
-            chol: The Cholesky factor of its covariance, `[n, n, B]`, contiguous; changed in place.
+        Mean and factor are working values, `[n, B]` and `[n, n, B]`, contiguous.
 
         Returns:
             The moments of the observation before it was seen, and of the signal or state after it;
@@ -156,3 +162,65 @@ class CompiledStep:
         found = self._results.copy()
         predicted, filtered = (Marginals(*map(found.__getitem__, names)) for names in self._names)
         return predicted, filtered
+
+
+class CompiledWalk:
+    """Steps of many filters, sample after sample; arguments as for `CompiledStep`."""
+
+    def __init__(self, is_composite: bool, predicts_first: bool):
+        self._is_composite, self._predicts_first = is_composite, predicts_first
+
+    def __call__(
+        self,
+        matrices: Mapping[str, np.ndarray],
+        z: np.ndarray,
+        slots: np.ndarray,
+        mean: np.ndarray,
+        chol: np.ndarray,
+    ) -> tuple[Marginals, Marginals] | int:
+        """Takes samples in their order, and changes the states.
+
+        Args:
+            matrices: Those of `StepMatrices` and `drift`, zero if left out, without the axis of the
+                batch, or with one before the others.
+            z: Observations, `[B, M]`; NaN where missing.
+            slots: Of each sample the row of its state, int64, `[B]`.
+            mean: The means of all states, working values, `[S, n]`, contiguous; changed in place.
+            chol: The factors of their covariances, `[S, n, n]`, contiguous; changed in place.
+
+        Returns:
+            The moments of the observations before they were seen, and of the signals or states
+            after, `[B, k]`. Or, where a state or moment would not be finite, the number of that
+            sample; samples before it have been taken in.
+        """
+        (m, n), dtype = matrices["H"].shape[-2:], chol.dtype
+        if self._is_composite:
+            z = np.concatenate([z.real, z.imag], axis=-1)
+        matrices = {"drift": np.zeros(n, dtype), **matrices}
+        arrays = {name: np.ascontiguousarray(a, dtype) for name, a in matrices.items()}
+        z, slots = np.ascontiguousarray(z), np.ascontiguousarray(slots)
+        q = arrays["Q_factor"].shape[-1]
+        given = _Walk(n, q, m, len(z), self._predicts_first, self._is_composite)
+        for name, a in arrays.items():
+            rank = 1 if name == "drift" else 2
+            setattr(given, name, MatrixArray(a.ctypes.data, len(a) if a.ndim > rank else 1))
+        for name, a in (("z", z), ("slot", slots), ("mean", mean), ("chol", chol)):
+            setattr(given, name, a.ctypes.data)
+        predicted = self._moments(given.predicted, dtype, len(z), m)
+        filtered = self._moments(given.filtered, dtype, len(z), m if self._predicts_first else n)
+        outcome = native.function(f"cgp_online_walk_{dtype.name}")(ctypes.byref(given))
+        if outcome == 1:
+            return int(given.refused)
+        if outcome:
+            raise MemoryError("the steps of online filters need more memory than there is")
+        return predicted, filtered
+
+    def _moments(self, to: native.MomentArrays, dtype: np.dtype, samples: int, k: int) -> Marginals:
+        """Arrays `[B, k]` for moments of k working components; the core is told where they are."""
+        shape = (samples, k // 2 if self._is_composite else k)
+        is_complex, real, of_mean = _moment_types(dtype, self._is_composite)
+        mean, variance = np.empty(shape, of_mean), np.empty(shape, real)
+        # E(x − m)² of a real number is its variance; of a proper one it is zero.
+        pseudo = np.zeros(shape, of_mean) if is_complex else variance
+        to.mean, to.variance, to.pseudo = (a.ctypes.data for a in (mean, variance, pseudo))
+        return Marginals(mean, variance, pseudo)

@@ -1,28 +1,41 @@
-"""One step of an online filter, over streams of observations."""
+"""One step of an online filter, or of the filter of interacting models, over streams."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
+from cgp.axes import as_code, remedy
 from cgp.distributions.forms import Form, form_of
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike, check_batches, nan, real_as
+from cgp.linalg.arguments import (
+    ArrayLike,
+    as_numbers,
+    check_batches,
+    is_finite,
+    is_of_python,
+    nan,
+    real_as,
+)
 from cgp.linalg.batch_last import matmul, matvec
-from cgp.observations import check_same_labels
+from cgp.linalg.cholesky import check_factor
+from cgp.linalg.short_repr import short_repr
+from cgp.observations import as_observations, check_rounding, check_same_labels
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.engines.filter_step import (
     BatchLastMarginals,
     State,
+    System,
+    for_loops,
     marginals_of,
+    predict_at,
+    update_at,
     with_pseudo_variance,
 )
-from cgp.statespace.engines.forward_pass import System, predict_at, update_at
-from cgp.statespace.engines.kalman_system import for_loops
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
     AnyRule,
@@ -30,16 +43,255 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
-from cgp.statespace.models.linear_gaussian import with_time
-from cgp.statespace.online.interacting_step import (
-    InteractingState,
-    InteractingStep,
-    interacting_step,
-)
+from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.models.model_base import as_dtype
 from cgp.statespace.online.native_step import NOT_FINITE
-from cgp.statespace.online.stream_samples import StateArrays, checked_samples, checked_state
-from cgp.statespace.series import Series
-from cgp.statespace.switching.interacting_models import InteractingModels
+from cgp.statespace.series import Series, check_labels
+from cgp.statespace.switching import (
+    InteractingModels,
+    Modes,
+    check_probabilities,
+    run_along,
+    safe_log,
+    series_of,
+)
+
+
+@short_repr
+class StateArrays(NamedTuple):
+    """The moments of a state of one or several streams."""
+
+    mean: np.ndarray
+    """`[..., n]`."""
+    chol: np.ndarray
+    """The Cholesky factor of its covariance, `[..., n, n]`; for a widely linear model that of the
+    real composite, `[..., 2n, 2n]`."""
+
+
+def checked_samples(
+    model: LinearGaussian,
+    z: ArrayLike,
+    missing: ArrayLike | None,
+    inputs: ArrayLike | None,
+    *,
+    along: int = 0,
+    most: int | None = None,
+) -> tuple[np.ndarray | tf.Tensor, np.ndarray | tf.Tensor | None]:
+    """Checks observations and known inputs of streams.
+
+    Args:
+        model: The model.
+        z: One observation, `[..., M]`, or a number where M is 1; with `along` a block of them,
+            `[..., T, M]`, or `[T]` where M is 1.
+        missing: Bool, broadcast against z; None if only NaN are missing.
+        inputs: Known inputs of a model with B, of the same axes with k in place of M.
+        along: The number of time axes, 0 or 1.
+        most: The largest number of batch axes; None for any.
+
+    Returns:
+        z, `[..., M]`, in the dtype of the model, NaN where missing; and inputs, `[..., k]`, or
+        None. Arrays where arrays were given, tensors where tensors were.
+
+    Raises:
+        TypeError, ValueError: As `cgp.statespace.filter`.
+    """
+    check_labels(z, missing, inputs, along)
+    given = z
+    z = as_observations(z, missing, model.series_dtype, promote=True)
+    z = _with_components(z, "z", given, model.observation_size, along, most)
+    if inputs is None:
+        return z, None  # whether there should be inputs is known where they are used
+    given, inputs = inputs, as_numbers(inputs, "inputs")
+    if model.B is None:
+        return z, inputs
+    size = model.B.shape[-1] // model.form.multiplicity
+    return z, _with_components(inputs, "inputs", given, size, along, most)
+
+
+def checked_state(
+    model: LinearGaussian, state: tuple[ArrayLike, ...]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Checks a state `(mean, chol)` given by a user, and converts it to working values."""
+    if not isinstance(state, tuple | list) or len(state) != 2:
+        raise TypeError(f"state must be a pair (mean, chol), got {type(state).__name__}")
+    if isinstance(state[0], tuple):
+        raise TypeError(
+            "state must be a pair (mean, chol), got a tuple in it, as the state and the Step that "
+            "step returns are: state, step = statespace.step(model, state, z)"
+        )
+    n, rows = model.state_size, model.F.shape[-1]
+    mean = _of_state(state[0], model.state_dtype, "mean", "mean")
+    chol = _of_state(state[1], model.dtype, "factor", "chol")
+    if mean.shape.rank < 1 or mean.shape[-1] != n:
+        raise ValueError(f"the mean of the state must be [..., {n}], got shape {mean.shape}")
+    if chol.shape.rank < 2 or list(chol.shape[-2:]) != [rows, rows]:
+        raise ValueError(
+            f"the factor of the state must be [..., {rows}, {rows}], got shape {chol.shape}"
+        )
+    if tf.executing_eagerly():
+        check_state_factor(chol, "the factor of the state")
+    return model.form.split(mean), chol
+
+
+def check_state_factor(chol: np.ndarray | tf.Tensor, name: str) -> None:
+    """Raises a ValueError for what is no Cholesky factor of a finite covariance of a state."""
+    check_factor(chol, name, singular=True)
+    values = np.abs(np.asarray(chol))
+    largest = np.max(values, initial=0.0)
+    if not largest < np.finfo(values.dtype).max ** 0.5:  # NaN is not, either
+        raise ValueError(
+            f"{name} must be that of a finite covariance, but has elements of up to {largest:.3g}, "
+            "whose squares are not: give the state in units in which it is smaller"
+        )
+
+
+def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Tensor:
+    """A part of a state in the dtype of the model; its precision as that of observations."""
+    name = f"the {word} of the state"
+    a = as_numbers(a, name) if not is_of_python(a) else a
+    check_rounding(a, dtype, name, variable)
+    with np.errstate(over="ignore"):  # what overflows in single precision is refused below
+        found = as_dtype(a, dtype, name)
+    if tf.executing_eagerly() and not is_finite(found):
+        raise ValueError(f"{name} must be finite, in {dtype.name}, got {np.asarray(a)}")
+    return found
+
+
+def _with_components(a: Any, name: str, given: Any, size: int, along: int, most: int | None) -> Any:
+    """Adds the axis of components where it may be left out, and checks the shape."""
+
+    def fits(shape: tuple[int, ...]) -> bool:
+        return along < len(shape) <= along + 1 + (most or len(shape)) and shape[-1] == size
+
+    if len(a.shape) == along and size == 1:
+        return a[..., None]
+    if not fits(a.shape) or 0 in a.shape:
+        short = ("a number, ", "[T], ")[along] if size == 1 else ""
+        own = "T, " * along + str(size)
+        wanted = f"[..., {own}]" if most is None else f"[{own}] or [B, {own}]"
+        hint = remedy(as_code(name, given), a.shape, fits, samples=-2 if along else None)
+        if hint and not along and len(a.shape) == 1:  # as where a series is given to step
+            hint += f", of {a.shape[0]} streams at one time; a series goes to filter or process"
+        raise ValueError(f"{name} must be {short}{wanted}, got shape {tuple(a.shape)}{hint}")
+    return a
+
+
+@short_repr
+class InteractingState(NamedTuple):
+    """The states of K models, predicted for the next observation, of one or several streams."""
+
+    mean: np.ndarray
+    """`[..., K, n]`."""
+    chol: np.ndarray
+    """Cholesky factors of their covariances, `[..., K, n, n]`; of the real composite `[..., K, 2n,
+    2n]`."""
+    mode_probabilities: np.ndarray
+    """Those predicted of the models, `[..., K]`."""
+
+
+@short_repr
+class InteractingStep(NamedTuple):
+    """The result of a step: as `cgp.distributions.marginals.Step`, of the mixture of all models."""
+
+    predicted: Marginals
+    """The prediction of the observation, noise included, `[..., m]`."""
+    innovation: np.ndarray
+    """The observation minus its predicted mean; NaN where missing."""
+    filtered: Marginals
+    """The state after the observation, `[..., n]`."""
+    mode_probabilities: np.ndarray
+    """The probabilities of the models after it, `[..., K]`."""
+
+    def marginals(self) -> Marginals:
+        """The one-step prediction of the observation."""
+        return self.predicted
+
+
+def interacting_step(
+    bank: InteractingModels,
+    state: tuple[ArrayLike, ...] | None,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+    rule: AnyRule | None = None,
+) -> tuple[InteractingState, InteractingStep]:
+    """`cgp.statespace.step` of interacting models; its arguments, without `arrived`."""
+    noises = [noise_of(model) for model in bank.models]
+    if any(noise.steps is not None for noise in noises):
+        raise ValueError(
+            "the matrices of the models vary over time: filter a whole series, or make models for "
+            "each step"
+        )
+    driven = next((noise for noise in noises if noise.B is not None), noises[0])
+    z, inputs = checked_samples(driven, z, missing, inputs)
+    if inputs is not None and driven.B is not None:
+        inputs = inputs[..., None, :]
+    several = series_of(bank, tf.convert_to_tensor(z)[..., None, :], inputs=inputs)
+    series = several[0]
+    start = None if state is None else _start(bank, series, state)
+    found, following = run_along(bank, several, rule, start)
+    form, observed = series.model.form, series.model.observation_form
+
+    def of_mixture(own: Any, mean: tf.Tensor, rows: tf.Tensor, noise: Any) -> Marginals:
+        moments: BatchLastMarginals = marginals_of(own, mean, rows, noise)
+        return with_pseudo_variance(*(None if a is None else series.first(a) for a in moments))
+
+    covariance = found.observation_covariances[0]
+    mean = found.observation_means[0]
+    predicted = of_mixture(observed, mean, tf.zeros_like(covariance[:, :1]), covariance)
+    filtered = of_mixture(form, found.filtered_means[0], found.filtered_chols[0], None)
+    means, chols = (tf.stack(parts) for parts in zip(*following.states, strict=True))
+    after = InteractingState(
+        form.join(series.first(means)),
+        series.first(chols),
+        series.first(tf.exp(following.log_probabilities)),
+    )
+    probabilities = series.first(found.probabilities[0])
+    seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
+    after, predicted, deviation, filtered = _checked(series, after, predicted, filtered, seen)
+    if tf.executing_eagerly():
+        probabilities = probabilities.numpy()
+    return after, InteractingStep(predicted, deviation, filtered, probabilities)
+
+
+def _checked(
+    series: Series, after: Any, predicted: Marginals, filtered: Marginals, seen: tf.Tensor
+) -> tuple[Any, Marginals, Any, Marginals]:
+    """The state after a step, the prediction, the innovation and the moments after it.
+
+    Eagerly they are NumPy arrays, and the state is finite.
+    """
+    if not tf.executing_eagerly():
+        absent = tf.math.is_nan(tf.abs(seen))
+        deviation = tf.where(absent, series.nothing, seen - predicted.mean)
+        return after, predicted, deviation, filtered
+    after = type(after)(*map(np.asarray, after))
+    if not all(np.isfinite(a).all() for a in after):
+        raise ValueError(NOT_FINITE)
+    predicted, filtered = (Marginals(*map(np.asarray, a)) for a in (predicted, filtered))
+    return after, predicted, innovation(np.asarray(seen), predicted.mean), filtered
+
+
+def _start(bank: InteractingModels, series: Series, state: tuple[ArrayLike, ...]) -> Modes:
+    """A state given by a user, as the recursion takes it."""
+    if not isinstance(state, tuple | list) or len(state) != 3:
+        raise TypeError(
+            f"state must be (mean, chol, mode_probabilities), got {type(state).__name__}"
+        )
+    mean, chol = checked_state(series.model, (state[0], state[1]))
+    probabilities = as_dtype(state[2], bank.transition.dtype, "mode_probabilities")
+    count, batch = len(bank.models), series.batch_shape
+    state_names = InteractingState._fields
+    for name, a, own in zip(state_names, (mean, chol, probabilities), (2, 3, 1), strict=True):
+        if a.shape.rank < own or a.shape[-own] != count or a.shape[:-own] != batch:
+            raise ValueError(
+                f"{name} of the state must have the axes {[*batch, count]}, of series and models, "
+                f"before its own, got shape {a.shape}"
+            )
+    check_probabilities(probabilities, "mode_probabilities of the state")
+    means, chols = series.last(mean, 2), series.last(chol, 3)
+    states = tuple(State(means[k], chols[k]) for k in range(count))
+    return Modes(states, safe_log(series.last(probabilities, 1)))
 
 
 @as_it_stands
@@ -153,17 +405,9 @@ def step(
     after = StateArrays(model.form.join(mean), chol)
     seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
     if present is not None:
-        there = series.first(present)[..., None]
-        seen = tf.where(there, seen, series.nothing)
-    if not tf.executing_eagerly():
-        absent = tf.math.is_nan(tf.abs(seen))
-        deviation = tf.where(absent, series.nothing, seen - predicted.mean)
-        return after, Step(predicted, deviation, filtered)
-    after = StateArrays(*map(np.asarray, after))
-    if not all(np.isfinite(a).all() for a in after):
-        raise ValueError(NOT_FINITE)
-    predicted, filtered = (Marginals(*(np.asarray(a) for a in m)) for m in (predicted, filtered))
-    return after, Step(predicted, innovation(np.asarray(seen), predicted.mean), filtered)
+        seen = tf.where(series.first(present)[..., None], seen, series.nothing)
+    after, *moments = _checked(series, after, predicted, filtered, seen)
+    return after, Step(*moments)
 
 
 def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
@@ -190,9 +434,7 @@ def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
     return series.last(tf.broadcast_to(arrived, series.batch_shape)[..., None], 1)[0]
 
 
-def of_one_step(
-    series: Series,
-) -> tuple[System, State, tf.Tensor, tf.Tensor, tf.Tensor | None]:
+def of_one_step(series: Series) -> tuple[System, State, tf.Tensor, tf.Tensor, tf.Tensor | None]:
     """The system of a series of one step, the state before it, and H, R and d for `advance`."""
     system, start = for_loops(series.arranged())
     model = series.model
@@ -224,15 +466,9 @@ def advance(
 ) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
     """Updates a state with an observation, then predicts; neither without an arrival.
 
-    Args:
-        form: The form in which states are seen.
-        observation_form: The form in which observations are.
-        system: One step.
-        H: The observation matrix, `[m, n, B]`, as it was before the noise was decorrelated.
-        R: The covariance of the observation noise, `[m, m, B]`.
-        d: The offset of the observations, `[m, B]`; None for zero.
-        state: Predicted for this observation.
-        arrived: Bool, `[B]`; None for all.
+    H and d are the observation matrix and offset, and R the covariance of the noise, as they were
+    before the noise was decorrelated; the forms are those in which states and observations are
+    seen.
 
     Returns:
         The state predicted next, its mean NaN where the observation is one that a prediction

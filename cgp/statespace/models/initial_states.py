@@ -1,7 +1,8 @@
-"""The stationary covariance of a state, solved for in square-root form."""
+"""Initial states of models: the stationary one, and an unknown one."""
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,12 +19,8 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
 
     By doubling: with P the sum of `Fᵏ Q Fᵏᴴ` over k < K, that over k < 2K is `P + Fᴷ P Fᴷᴴ`, here
     as `triangularize([L, Fᴷ L])`, which avoids squaring the condition number (doubling: Smith, SIAM
-    J. Appl. Math. 16, 1968).
-
-    Args:
-        F: `[..., 1, n, n]`, with an axis of time, of eigenvalues inside the unit circle.
-        Q: `[..., 1, n, n]`.
-        G: `[..., 1, n, q]`, with `Q = G Gᴴ`.
+    J. Appl. Math. 16, 1968). F and Q are `[..., 1, n, n]`, with an axis of time, and G, with
+    `Q = G Gᴴ`, is `[..., 1, n, q]`.
 
     Returns:
         P and L, each `[..., n, n]`; in a graph NaN where F is not stable. P is differentiable with
@@ -110,14 +107,56 @@ def _doubling(
     return tf.where(tf.reduce_max(tf.abs(A), axis=[0, 1]) < 1.0, x, nan)
 
 
-def _doubled_factor(F: tf.Tensor, G: tf.Tensor) -> tf.Tensor:
-    start = triangularize(G)
-    return _doubling(lambda A, L: triangularize(tf.concat([L, matmul(A, L)], axis=1)), F, start)
+_compiled_factor = CompiledByShape(
+    lambda F, G: _doubling(
+        lambda A, L: triangularize(tf.concat([L, matmul(A, L)], axis=1)), F, triangularize(G)
+    )
+)
+_compiled_sum = CompiledByShape(
+    lambda F, Q: _doubling(lambda A, P: P + matmul(matmul(A, P), adjoint(A)), F, Q)
+)
 
 
-def _doubled_sum(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
-    return _doubling(lambda A, P: P + matmul(matmul(A, P), adjoint(A)), F, Q)
+# The prior variance must exceed the variance of data and noise by this factor.
+_WIDER = 1e4
 
 
-_compiled_factor = CompiledByShape(_doubled_factor)
-_compiled_sum = CompiledByShape(_doubled_sum)
+def diffuse_variance(dtype: tf.DType) -> float:
+    """The variance used as infinite: large, yet noise is not lost to rounding in the filter."""
+    return 1e10 if dtype.real_dtype == tf.float64 else 1e6
+
+
+def check_diffuse(model: Any, z: np.ndarray) -> None:
+    """Checks that a diffuse prior is wide compared with the data, and does not swamp the noise.
+
+    Of the observations, zero where missing, only the first 2n are checked, enough to determine the
+    state: later ones may be of any size.
+    """
+    variance, n = diffuse_variance(model.dtype), model.state_size
+    H, R, Q = (np.asarray(a) for a in (model.H, model.R, model.Q))
+    m = model.observation_size
+    reach = np.sum(np.abs(H) ** 2, axis=-1) / model.form.multiplicity
+    noise = np.abs(np.diagonal(R, axis1=-2, axis2=-1))
+    if model.observation_form.multiplicity > 1:  # real and imaginary parts
+        reach, noise = (a[..., :m] + a[..., m:] for a in (reach, noise))
+    first = z[..., : 2 * n, :]
+    largest = np.max(np.abs(first) ** 2, axis=tuple(range(first.ndim - 1)))
+    is_measured = reach > 0
+    if np.any(is_measured & (variance * reach < _WIDER * noise)) or np.any(
+        np.any(is_measured, axis=tuple(range(is_measured.ndim - 1)))
+        & (variance * np.max(reach, axis=tuple(range(reach.ndim - 1))) < _WIDER * largest)
+    ):
+        raise ValueError(
+            f'initial_covariance="diffuse" stands for a variance of {variance:g} of the state, '
+            f"which is not wide beside noise of {np.max(noise):.3g} or data of "
+            f"{np.sqrt(np.max(largest)):.3g}: take other units, or give a matrix"
+        )
+    spreads = np.concatenate([np.ravel(np.diagonal(a, axis1=-2, axis2=-1).real) for a in (Q, R)])
+    spreads = np.sqrt(spreads[spreads > 0])
+    eps = np.finfo(model.dtype.real_dtype.as_numpy_dtype).eps
+    if spreads.size and 4.0 * eps * np.sqrt(variance) > np.min(spreads):
+        raise ValueError(
+            f'initial_covariance="diffuse" stands for a variance of {variance:g} of the state, '
+            f"beside which noise of standard deviation {np.min(spreads):.3g} is lost to rounding: "
+            "take other units, or give a matrix"
+        )

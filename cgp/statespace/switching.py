@@ -1,15 +1,29 @@
-"""A bank of state-space models between which a Markov chain switches."""
+"""Models between which a Markov chain switches, and the filter of interacting models.
+
+Each step updates the state of each model with the observation, weighs the models by its
+likelihoods, and mixes their states before each model predicts (Blom & Bar-Shalom, IEEE Trans.
+Autom. Control 33, 1988). Gradients go through the moments of a mixture, not through the roots of
+its weights, which have no derivative at zero.
+"""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, check_finite, nan
-from cgp.statespace.compiled import graph_of
-from cgp.statespace.linearization.affine import Rule
+from cgp.linalg.arguments import ArrayLike, check_finite, real_as
+from cgp.linalg.batch_last import (
+    adjoint,
+    matmul,
+    matvec,
+    outer,
+    triangularize,
+    with_factor_gradient,
+)
+from cgp.statespace.compiled import graph_of, time_loop
+from cgp.statespace.engines.filter_step import State, at_known
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
     checked_rule,
@@ -18,12 +32,162 @@ from cgp.statespace.linearization.linearized_model import (
     system_of,
 )
 from cgp.statespace.linearization.linearized_step import Stepper, StepSystem
-from cgp.statespace.models.conversion import as_dtype
-from cgp.statespace.models.immutable import Settled
+from cgp.statespace.linearization.rules import Affine, Rule
+from cgp.statespace.models.model_base import Settled, as_dtype, kept_in
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.results import Filtered
 from cgp.statespace.series import Series
-from cgp.statespace.switching.interacting_filter import Loop, MixtureMoments, Modes, run, safe_log
+
+
+class Modes(NamedTuple):
+    """The states by the models, predicted for one observation."""
+
+    states: tuple[State, ...]
+    log_probabilities: tf.Tensor
+    """The logarithms of the probabilities of the models, real, `[K, B]`."""
+
+
+class MixtureMoments(NamedTuple):
+    """The moments of the mixture of all models at each step, batch last."""
+
+    predicted_means: tf.Tensor
+    predicted_chols: tf.Tensor
+    filtered_means: tf.Tensor
+    filtered_chols: tf.Tensor
+    observation_means: tf.Tensor  # The mean predicted of the observation, `[m, B]`
+    observation_covariances: tf.Tensor  # `[m, m, B]`
+    log_likelihoods: tf.Tensor  # Real, `[B]`
+    probabilities: tf.Tensor  # The probabilities of the models given the observation, `[K, B]`
+
+
+Loop = Callable[..., tuple[MixtureMoments, Modes]]
+"""`run` of the models of a bank, as a function of its other arguments."""
+
+
+def run(
+    steps_of: Sequence[Stepper],
+    systems: tuple[StepSystem, ...],
+    transition: tf.Tensor,
+    start: Modes,
+) -> tuple[MixtureMoments, Modes]:
+    """The filter of a series, or of B of them, by the steps and the system of each model.
+
+    Returns:
+        The moments, `[T, …, B]`, and the states predicted after the last observation.
+    """
+    steps = tf.shape(systems[0].z)[0]
+
+    def step(t: tf.Tensor, modes: Modes) -> tuple[MixtureMoments, Modes]:
+        now = tf.nest.map_structure(lambda a: None if a is None else at_known(a, t), systems)
+        following, moments = _step(steps_of, now, transition, modes)
+        shaped = tf.nest.map_structure(lambda a, b: tf.ensure_shape(a, b.shape), following, start)
+        return moments, shaped
+
+    dtype, real = start.states[0].mean.dtype, start.log_probabilities.dtype
+    n, columns = start.states[0].mean.shape
+    m, count = systems[0].R.shape[1], start.log_probabilities.shape[0]
+    states = [(dtype, [n, columns]), (dtype, [n, n, columns])] * 2
+    observations = [(dtype, [m, columns]), (dtype, [m, m, columns])]
+    kinds = [*states, *observations, (real, [columns]), (real, [count, columns])]
+    values, last = time_loop(step, start, kinds, steps)
+    return MixtureMoments(*values), last
+
+
+def _step(
+    steps_of: Sequence[Stepper], systems: Sequence[StepSystem], transition: tf.Tensor, modes: Modes
+) -> tuple[Modes, MixtureMoments]:
+    before, logs = modes
+    after, log_likelihoods, observations = [], [], []
+    for steps, system, state in zip(steps_of, systems, before, strict=True):
+        updated, log_likelihood, affine = steps.updated(system, state)
+        after.append(updated)
+        log_likelihoods.append(log_likelihood)
+        observations.append(_observed(system, affine, state))
+    joint = logs + tf.stack(log_likelihoods)
+    total = log_sum_exp(joint)
+    # An observation that is impossible under all models tells nothing of them.
+    posterior = tf.where(_impossible(total), logs, joint - _finite(total))
+    mixing = safe_log(transition)[..., None] + posterior[:, None]
+    logs = log_sum_exp(mixing)
+    # A model that cannot be entered goes on from its own state: it has no weight until it can.
+    alone = tf.eye(len(after), dtype=logs.dtype)[..., None]
+    weights = tf.where(_impossible(logs)[None], alone, tf.exp(mixing - _finite(logs)))
+    following = tuple(
+        steps.predicted(system, mixture(weights[:, j], after))[0]
+        for j, (steps, system) in enumerate(zip(steps_of, systems, strict=True))
+    )
+    prior, probabilities = tf.exp(modes.log_probabilities), tf.exp(posterior)
+    moments = MixtureMoments(
+        *mixture(prior, before),
+        *mixture(probabilities, after),
+        *_moments(prior, *zip(*observations, strict=True)),
+        total,
+        probabilities,
+    )
+    return Modes(following, logs), moments
+
+
+def _observed(system: StepSystem, affine: Affine, state: State) -> tuple[tf.Tensor, tf.Tensor]:
+    """The mean and covariance predicted of an observation."""
+    factors = [matmul(affine.matrix, state.chol)]
+    if affine.residual is not None:
+        factors.append(affine.residual)
+    covariance = tf.add_n([matmul(factor, adjoint(factor)) for factor in factors]) + system.R
+    return matvec(affine.matrix, state.mean) + affine.offset, covariance
+
+
+def mixture(weights: tf.Tensor, states: Sequence[State]) -> State:
+    """The moments of a mixture of states with weights `[K, B]`, as a sum of squares."""
+    means, chols = [state.mean for state in states], [state.chol for state in states]
+    covariances = [matmul(chol, adjoint(chol)) for chol in chols]
+    mean, covariance = _moments(weights, means, covariances)
+    roots = tf.unstack(real_as(tf.sqrt(weights), mean.dtype), len(states))
+    factors = [root * chol for root, chol in zip(roots, chols, strict=True)]
+    factors += [(root * (m - mean))[:, None] for root, m in zip(roots, means, strict=True)]
+    chol = tf.stop_gradient(triangularize(tf.concat(factors, axis=1)))
+    return State(mean, with_factor_gradient(chol, covariance))
+
+
+def _moments(
+    weights: tf.Tensor, means: Sequence[tf.Tensor], covariances: Sequence[tf.Tensor]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mean and covariance of a mixture, whose covariance has the spread of the means."""
+    weighed = tf.unstack(real_as(weights, means[0].dtype), len(means))
+    mean = tf.add_n([w * m for w, m in zip(weighed, means, strict=True)])
+    spreads = [
+        w * (covariance + outer(m - mean, m - mean))
+        for w, m, covariance in zip(weighed, means, covariances, strict=True)
+    ]
+    return mean, tf.add_n(spreads)
+
+
+# --- logarithms of probabilities that may be zero ---------------------------------------------
+
+
+def safe_log(a: tf.Tensor) -> tf.Tensor:
+    """The logarithm, −∞ at zero, where its gradient is zero."""
+    some = a > 0
+    return tf.where(some, tf.math.log(tf.where(some, a, tf.ones_like(a))), _never(a))
+
+
+def log_sum_exp(a: tf.Tensor) -> tf.Tensor:
+    """`log Σ exp a` over the first axis, −∞ if all are, with gradient zero."""
+    none = tf.reduce_all(_impossible(a), axis=0)
+    total = tf.reduce_logsumexp(tf.where(none[None], tf.zeros_like(a), a), axis=0)
+    return tf.where(none, _never(a), total)
+
+
+def _never(a: tf.Tensor) -> tf.Tensor:
+    return tf.constant(-np.inf, a.dtype)
+
+
+def _impossible(a: tf.Tensor) -> tf.Tensor:
+    return tf.equal(a, _never(a))
+
+
+def _finite(a: tf.Tensor) -> tf.Tensor:
+    return tf.where(_impossible(a), tf.zeros_like(a), a)
+
 
 # Rows of single precision sum to one within this.
 _TOLERANCE = 1e-6
@@ -87,10 +251,7 @@ class InteractingModels(Settled):
     initial: tf.Tensor
 
     def __init__(
-        self,
-        models: Sequence[AnyModel],
-        transition: ArrayLike,
-        initial: ArrayLike | None = None,
+        self, models: Sequence[AnyModel], transition: ArrayLike, initial: ArrayLike | None = None
     ):
         models = _checked_models(models)
         count, real = len(models), noise_of(models[0]).dtype.real_dtype
@@ -110,11 +271,7 @@ class InteractingModels(Settled):
     ) -> InteractingFiltered:
         """Runs the filter of interacting models: `cgp.statespace.filter(bank, z)`.
 
-        Args:
-            z: Observations, as for `cgp.statespace.filter`.
-            missing: Likewise.
-            inputs: Likewise; they go to the models that have inputs.
-            rule: How nonlinear models are linearised, `Taylor()` if None.
+        Arguments are as for `cgp.statespace.filter`; inputs go to the models that have inputs.
 
         Returns:
             `InteractingFiltered`. Differentiable by the matrices and initial moments of models that
@@ -130,10 +287,6 @@ class InteractingModels(Settled):
         check_moments(moments)
         form, observed = first.model.form, first.model.observation_form
         means = first.first(moments.observation_means)
-        innovations = observed.join(first.z - means)
-        if not first.is_whole:
-            present = first.observed[..., : innovations.shape[-1]]
-            innovations = tf.where(present, innovations, nan(innovations.dtype))
         covariances = observed.moments(first.first(moments.observation_covariances))
         log_likelihoods = first.first(moments.log_likelihoods)
         return InteractingFiltered(
@@ -142,7 +295,7 @@ class InteractingModels(Settled):
             filtered_means=form.join(first.first(moments.filtered_means)),
             filtered_chols=first.first(moments.filtered_chols),
             observation_means=first.observation_axis(observed.join(means)),
-            innovations=first.observation_axis(innovations),
+            innovations=first.observation_axis(first.innovations(means)),
             innovation_covariances=covariances.k,
             innovation_pseudo_covariances=covariances.c,
             log_likelihoods=log_likelihoods,
@@ -187,39 +340,23 @@ def run_along(
     rule: Rule | None,
     start: Modes | None = None,
 ) -> tuple[MixtureMoments, Modes]:
-    """The filter along a series, and the states predicted after it.
-
-    Args:
-        bank: The models.
-        several: The series as each of them takes it.
-        rule: As for `filter`.
-        start: The states before the first observation; the initial ones of the models if None.
-    """
+    """The filter along a series, as each model takes it, and the states predicted after it."""
     systems_and_starts = [system_of(series) for series in several]
     systems = tuple(a for a, _ in systems_and_starts)
     if start is None:
-        logs = safe_log(bank.initial)[:, None] + tf.zeros_like(
-            systems_and_starts[0][1].mean[:1], bank.transition.dtype
-        )
-        start = Modes(tuple(state for _, state in systems_and_starts), logs)
-    loop = _loop_of(bank, rule, systems)
-    return loop(systems, bank.transition, start)
+        states = tuple(state for _, state in systems_and_starts)
+        zero = tf.zeros_like(states[0].mean[:1], bank.transition.dtype)
+        start = Modes(states, safe_log(bank.initial)[:, None] + zero)
+    return _loop_of(bank, rule, systems)(systems, bank.transition, start)
 
 
 def _loop_of(bank: InteractingModels, rule: Rule | None, systems: Sequence[StepSystem]) -> Loop:
-    """The recursion, eagerly as a graph that is kept for models of these functions and sizes.
-
-    The matrices of models are its arguments.
-    """
+    """The recursion; eagerly a graph, kept for models of these functions and sizes."""
     rule = checked_rule(rule)
     nonlinear = [model for model in bank.models if isinstance(model, NonlinearGaussian)]
 
     def steps(*arguments: Any) -> tuple[MixtureMoments, Modes]:
-        steps_of = [
-            stepper_of(model, rule) if isinstance(model, NonlinearGaussian) else Stepper(None)
-            for model in bank.models
-        ]
-        return run(steps_of, *arguments)
+        return run([stepper_of(model, rule) for model in bank.models], *arguments)
 
     if not tf.executing_eagerly():
         return steps
@@ -231,15 +368,9 @@ def _loop_of(bank: InteractingModels, rule: Rule | None, systems: Sequence[StepS
     ]
     sizes = [(a.dtype, *a.shape[1:-1]) for a in tf.nest.flatten(systems) if a is not None]
     key = (InteractingModels, rule, *functions, *sizes)
-
-    def make() -> Loop:
-        return graph_of(steps)
-
     if nonlinear:
-        return nonlinear[0].kept(key, make)
-    if key not in _of_linear:
-        _of_linear[key] = make()
-    return _of_linear[key]
+        return nonlinear[0].kept(key, lambda: graph_of(steps))
+    return kept_in(_of_linear, key, lambda: graph_of(steps))
 
 
 _of_linear: dict[Any, Loop] = {}
@@ -266,12 +397,10 @@ def _checked_models(models: Sequence[AnyModel]) -> tuple[AnyModel, ...]:
 
 def _kind(model: AnyModel) -> str:
     noise = noise_of(model)
+    pairs = ((noise.state_dtype, noise.form), (noise.series_dtype, noise.observation_form))
     forms = [
         "real composite" if dtype.is_complex and form.multiplicity > 1 else "proper"
-        for dtype, form in (
-            (noise.state_dtype, noise.form),
-            (noise.series_dtype, noise.observation_form),
-        )
+        for dtype, form in pairs
     ]
     return (
         f"{noise.state_size} states of {noise.state_dtype.name} ({forms[0]}) and "

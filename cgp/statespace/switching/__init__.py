@@ -1,1 +1,0 @@
-"""Filters of models between which a Markov chain switches."""
