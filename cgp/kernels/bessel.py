@@ -56,9 +56,7 @@ def _integral(j: int, order: tf.Tensor, c: tf.Tensor, scale: tf.Tensor) -> tf.Te
 
         few = tf.size(c) <= _NODES
         integral = tf.cond(
-            few,
-            lambda: _trapezoidal(j, order, c, scale),
-            lambda: _interpolated(j, order, c, scale),
+            few, lambda: _trapezoidal(j, order, c, scale), lambda: _interpolated(j, order, c, scale)
         )
         return integral, backward
 

@@ -281,10 +281,7 @@ class StartRules:
 
     def _is_free(self, frequencies: np.ndarray) -> np.ndarray:
         """Which tones no other term of the kernel describes, bool `[K]`."""
-        described = [
-            *self.described,
-            *([] if self.origin is None else [np.asarray(self.origin)]),
-        ]
+        described = [*self.described, *([] if self.origin is None else [np.asarray(self.origin)])]
         if not self.is_of_each:  # of vectors beside a number there is no telling
             described = [tone for tone in described if not tone.ndim]
         free = np.ones(len(frequencies), bool)

@@ -167,10 +167,7 @@ class GPInterpolator(HyperparameterLayer):
         return super().__call__(inputs, *args, **kwargs)
 
     def call(
-        self,
-        inputs: Any,
-        missing: ArrayLike | None = None,
-        noise_variance: ArrayLike | None = None,
+        self, inputs: Any, missing: ArrayLike | None = None, noise_variance: ArrayLike | None = None
     ) -> dict[str, tf.Tensor]:
         """Interpolates series.
 

@@ -35,11 +35,7 @@ from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, step_matrices
 from cgp.statespace.online.native_walk import CompiledWalk
 from cgp.statespace.online.online_step import advance, of_one_step
-from cgp.statespace.online.stream_samples import (
-    StateArrays,
-    check_state_factor,
-    checked_samples,
-)
+from cgp.statespace.online.stream_samples import StateArrays, check_state_factor, checked_samples
 from cgp.statespace.series import Series, known_inputs
 from cgp.training.array_memory import check_size
 
