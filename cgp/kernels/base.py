@@ -13,7 +13,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels.covariance_function import CovarianceFunction, add, multiply
+from cgp.kernels.covariance_function import (
+    Code,
+    CovarianceFunction,
+    Instructions,
+    add,
+    instruction,
+    joined,
+    multiply,
+)
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import (
     Generator,
@@ -27,7 +35,6 @@ from cgp.kernels.markov import (
     terms_of_product,
     terms_of_sum,
 )
-from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.spectrum import (
     Spectrum,
     line_spectrum,

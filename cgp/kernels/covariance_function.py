@@ -1,8 +1,9 @@
-"""What kernels evaluate: second moments of a process, and its state-space form."""
+"""What kernels evaluate: second moments of a process, its instructions and its state-space form."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,12 +14,61 @@ from cgp.distributions.forms import SecondMoments
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, Terms
 from cgp.kernels.points import as_array, as_pairs, as_points
-from cgp.kernels.program import Instructions, as_numbers
 from cgp.kernels.spectrum import Spectrum, spectrum_of_form
 from cgp.linalg.arguments import ArrayLike, as_complex, is_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers, sublayers
 from cgp.training.parameters import Parameter, Parameterized, named_parameters, values_by_name
+
+
+class Code(IntEnum):
+    """The operation of an instruction: the first push a value, the others combine values."""
+
+    CONSTANT = 0
+    WHITE = 1
+    RBF = 2
+    RATIONAL_QUADRATIC = 3
+    MATERN12 = 4
+    MATERN32 = 5
+    MATERN52 = 6
+    PERIODIC = 7
+    ROTATION = 8
+    SUM = 9
+    PRODUCT = 10
+    CONJUGATE = 11
+    WIDELY_LINEAR = 12
+
+
+class Instruction(NamedTuple):
+    """An instruction and its numbers, of which those for each dimension of x are the last."""
+
+    code: Code
+    numbers: np.ndarray
+
+
+Instructions = tuple[Instruction, ...]
+
+
+def instruction(code: Code, *numbers: Any) -> Instruction:
+    """The instruction with the values of parameters, or with numbers."""
+    return Instruction(code, np.concatenate([np.ravel(n) for n in numbers]))
+
+
+def joined(code: Code, programs: Iterable[Instructions | None]) -> Instructions | None:
+    """The instructions of several kernels and one that combines them; None if one has none."""
+    sequence: list[Instruction] = []
+    programs = list(programs)
+    for instructions in programs:
+        if instructions is None:
+            return None
+        sequence += instructions
+    return (*sequence, instruction(code, len(programs)))
+
+
+def as_numbers(instructions: Instructions) -> np.ndarray:
+    """Instructions as an array: the code of each, the count of its numbers, and the numbers."""
+    rows = [[float(code), float(len(numbers)), *numbers] for code, numbers in instructions]
+    return np.concatenate([np.zeros(0), *rows])
 
 
 class CovarianceFunction(HyperparameterLayer):

@@ -16,10 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.kernels.autoregressive import vector_of
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, Term, Terms, direct_sum
-from cgp.kernels.on_grid import vector_of
 from cgp.kernels.rotation import cosine_and_sine, turning_form
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_flag

@@ -7,10 +7,9 @@ import keras
 import tensorflow as tf
 
 from cgp.kernels.base import Combination, Kernel
-from cgp.kernels.covariance_function import add, multiply
+from cgp.kernels.covariance_function import Code, Instructions, add, instruction, joined, multiply
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, Terms, conjugate, terms_of_conjugate, widely_linear
-from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.spectrum import Spectrum, sum_of_spectra
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import Hyperparameter, declared

@@ -1,4 +1,4 @@
-"""The Kalman filter of one sample, as a cell."""
+"""The Kalman filter of one sample, as a cell, and the moments of series, by name."""
 
 import functools
 from collections.abc import Sequence
@@ -10,17 +10,22 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.marginals import Step, innovation
-from cgp.layers.filter_outputs import output_spec, outputs
 from cgp.layers.learned_model import LearnedModel
 from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
-from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as
+from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as, real_diagonal
 from cgp.online.cell import Cell, Piece, RefusedSample, Sample, all_finite
 from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.engines.decorrelation import leaves_no_exact_observation
 from cgp.statespace.engines.filter_step import with_pseudo_variance
-from cgp.statespace.filtering import moments, process_block
+from cgp.statespace.filtering import (
+    innovate,
+    moments,
+    observation_moments,
+    observed_means,
+    process_block,
+)
 from cgp.statespace.forecasting import Forecast, ahead, forecast_of_start
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
@@ -38,6 +43,53 @@ from cgp.statespace.online.online_step import advance, of_one_step
 from cgp.statespace.online.stream_samples import StateArrays, check_state_factor, checked_samples
 from cgp.statespace.series import Series, known_inputs
 from cgp.training.array_memory import check_size
+
+
+def outputs(series: Series, found: StateMoments) -> dict[str, tf.Tensor]:
+    """The moments of state and innovation; see `KalmanFilter.call`.
+
+    Args:
+        series: The series.
+        found: What the filter has found in them.
+    """
+    model = series.model
+    observed = observed_means(model, found.predicted_means)
+    named = {
+        "predicted_mean": model.form.join(found.predicted_means),
+        "filtered_mean": model.form.join(found.filtered_means),
+        "observation_mean": model.observation_form.join(observed),
+        "innovation": innovate(series, observed),
+    }
+    second = {
+        "predicted": model.form.moments(found.predicted_covariances),
+        "filtered": model.form.moments(found.filtered_covariances),
+        "innovation": observation_moments(model, found),
+    }
+    for name, pair in second.items():
+        named[f"{name}_variance"] = series.of_each(real_diagonal(pair.k), 2)
+        if pair.c is not None:
+            named[f"{name}_pseudo_variance"] = series.of_each(tf.linalg.diag_part(pair.c), 2)
+    return named
+
+
+def output_spec(model: LinearGaussian, shape: tuple) -> dict[str, keras.KerasTensor]:
+    """The shapes and dtypes of `outputs`.
+
+    Args:
+        model: The model.
+        shape: Batch and time axes of the series, `(B, T)`.
+    """
+    state = ((*shape, model.state_size), model.state_dtype.name, model.form)
+    seen = ((*shape, model.observation_size), model.series_dtype.name, model.observation_form)
+    spec = {"observation_mean": keras.KerasTensor(seen[0], seen[1])}
+    for name in ("predicted", "filtered", "innovation"):
+        value = name if name == "innovation" else f"{name}_mean"
+        own, dtype, form = seen if name == "innovation" else state
+        spec[value] = keras.KerasTensor(own, dtype)
+        spec[f"{name}_variance"] = keras.KerasTensor(own, model.dtype.real_dtype.name)
+        if form.multiplicity > 1:
+            spec[f"{name}_pseudo_variance"] = keras.KerasTensor(own, dtype)
+    return spec
 
 
 class KalmanCell(Cell):

@@ -8,8 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import Mean, rows_of, whole_number
-from cgp.gp.means.poles import Arrangement, ConjugatePairs, FreePoles
-from cgp.gp.means.vector_fitting import PolesAndDelay, are_at_optimum, locate
+from cgp.gp.means.vector_fitting import (
+    Arrangement,
+    ConjugatePairs,
+    FreePoles,
+    PolesAndDelay,
+    are_at_optimum,
+    locate,
+)
 from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.training.array_memory import check_size
 from cgp.training.hyperparameters import declared, setting
