@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp import native
-from cgp.distributions.marginals import Step, innovation
+from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.layers.learned_model import LearnedModel
 from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.likelihoods import Likelihood
@@ -45,25 +45,20 @@ from cgp.statespace.series import Series, known_inputs
 from cgp.training.array_memory import check_size
 
 
-def outputs(series: Series, found: StateMoments) -> dict[str, tf.Tensor]:
-    """The moments of state and innovation; see `KalmanFilter.call`.
-
-    Args:
-        series: The series.
-        found: What the filter has found in them.
-    """
+def outputs(series: Series, result: StateMoments) -> dict[str, tf.Tensor]:
+    """The moments of state and innovation of filtered series, as `KalmanFilter.call` has them."""
     model = series.model
-    observed = observed_means(model, found.predicted_means)
+    observed = observed_means(model, result.predicted_means)
     named = {
-        "predicted_mean": model.form.join(found.predicted_means),
-        "filtered_mean": model.form.join(found.filtered_means),
+        "predicted_mean": model.form.join(result.predicted_means),
+        "filtered_mean": model.form.join(result.filtered_means),
         "observation_mean": model.observation_form.join(observed),
         "innovation": innovate(series, observed),
     }
     second = {
-        "predicted": model.form.moments(found.predicted_covariances),
-        "filtered": model.form.moments(found.filtered_covariances),
-        "innovation": observation_moments(model, found),
+        "predicted": model.form.moments(result.predicted_covariances),
+        "filtered": model.form.moments(result.filtered_covariances),
+        "innovation": observation_moments(model, result),
     }
     for name, pair in second.items():
         named[f"{name}_variance"] = series.of_each(real_diagonal(pair.k), 2)
@@ -73,22 +68,17 @@ def outputs(series: Series, found: StateMoments) -> dict[str, tf.Tensor]:
 
 
 def output_spec(model: LinearGaussian, shape: tuple) -> dict[str, keras.KerasTensor]:
-    """The shapes and dtypes of `outputs`.
-
-    Args:
-        model: The model.
-        shape: Batch and time axes of the series, `(B, T)`.
-    """
+    """The shapes and dtypes of `outputs` for series of batch and time axes `(B, T)`."""
     state = ((*shape, model.state_size), model.state_dtype.name, model.form)
-    seen = ((*shape, model.observation_size), model.series_dtype.name, model.observation_form)
-    spec = {"observation_mean": keras.KerasTensor(seen[0], seen[1])}
+    observed = ((*shape, model.observation_size), model.series_dtype.name, model.observation_form)
+    spec = {"observation_mean": keras.KerasTensor(*observed[:2])}
     for name in ("predicted", "filtered", "innovation"):
-        value = name if name == "innovation" else f"{name}_mean"
-        own, dtype, form = seen if name == "innovation" else state
-        spec[value] = keras.KerasTensor(own, dtype)
-        spec[f"{name}_variance"] = keras.KerasTensor(own, model.dtype.real_dtype.name)
+        mean = name if name == "innovation" else f"{name}_mean"
+        sizes, dtype, form = observed if name == "innovation" else state
+        spec[mean] = keras.KerasTensor(sizes, dtype)
+        spec[f"{name}_variance"] = keras.KerasTensor(sizes, model.dtype.real_dtype.name)
         if form.multiplicity > 1:
-            spec[f"{name}_pseudo_variance"] = keras.KerasTensor(own, dtype)
+            spec[f"{name}_pseudo_variance"] = keras.KerasTensor(sizes, dtype)
     return spec
 
 
@@ -96,13 +86,6 @@ class KalmanCell(Cell):
     """The state predicted for the next observation, and its update by one.
 
     A state goes on with the present matrices, whatever those were before.
-
-    Args:
-        learned_model: The model, some matrices of it learned.
-        rule: How it is linearised, if it is not linear.
-        likelihood: The likelihood of its observations; None for normal ones.
-        objective: The loss of series; None for no loss.
-        loss_weight: A factor of that loss.
     """
 
     State = StateArrays
@@ -140,12 +123,8 @@ class KalmanCell(Cell):
                 f"{count} streams"
             )
         n, numbers = model.F.shape[-1], 2 if model.dtype.is_complex else 1  # of an element
-        check_size(
-            count * numbers * (n + n * n),
-            f"a filter of {count} streams",
-            model.dtype.real_dtype.name,
-            "take fewer streams",
-        )
+        numbers, real = count * numbers * (n + n * n), model.dtype.real_dtype.name
+        check_size(numbers, f"a filter of {count} streams", real, "take fewer streams")
 
     def check_keys(self) -> None:
         """Raises a ValueError for matrices of each time or series."""
@@ -211,20 +190,16 @@ class KalmanCell(Cell):
     def check(
         self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
     ) -> tuple[Sample, int | None]:
-        """Checks observations and inputs: one of each stream, or a block of them.
+        """Checks observations and inputs, one of each stream, or with `along` a block of them.
 
         Args:
-            sample: z is one observation, `[M]` or `[B, M]`, or a number where M is 1; or, with
-                `along`, a block, `[T, M]`, `[B, T, M]`, or `[T]`. The inputs have the same axes
-                with k in place of M.
+            sample: z is `[M]` or `[B, M]`, or a number where M is 1; of a block `[T, M]`,
+                `[B, T, M]`, or `[T]`. The inputs have the same axes with k in place of M.
             missing: Bool, broadcast against z; None if only NaN are missing.
             along: The number of time axes, 0 or 1.
 
         Returns:
             The sample, NumPy, z NaN where missing; and B, None without a batch axis.
-
-        Raises:
-            TypeError, ValueError: As `cgp.statespace.filter`.
         """
         if not tf.executing_eagerly():
             raise RuntimeError("samples are taken in outside of a tf.function: call process(z)")
@@ -247,8 +222,7 @@ class KalmanCell(Cell):
             inputs = inputs[..., None, :]  # a series of one step
         inputs = known_inputs(model, inputs, z.shape[-2] if along else 1)
         inputs = model.form.join(inputs).numpy()
-        if not along:
-            inputs = inputs[..., 0, :]
+        inputs = inputs if along else inputs[..., 0, :]
         if inputs.ndim > along + 1 and (streams is None or len(inputs) not in (1, streams)):
             raise ValueError(
                 f"inputs must have the batch axis of z, got shapes {inputs.shape} and {z.shape}"
@@ -294,8 +268,7 @@ class KalmanCell(Cell):
         block = process_block(model, samples.z, inputs)
         last = None if block.inputs is None else block.inputs[..., -1, :]
         after = ahead(model, block.last_mean, block.last_chol, last)
-        deviation = innovation(samples.z, block.predicted.mean)
-        return self.from_stored(after), Step(block.predicted, deviation, block.states)
+        return self.from_stored(after), _step_of(samples.z, block.predicted, block.states)
 
     # --- series ----------------------------------------------------------------------------------
 
@@ -304,7 +277,7 @@ class KalmanCell(Cell):
         arrays = inputs if isinstance(inputs, tuple | list) else (inputs, None)
         if len(arrays) != 2:
             raise ValueError(f"series are z, or a pair (z, inputs), got {len(arrays)} arrays")
-        z, known_inputs = arrays
+        z, inputs = arrays
         if len(z.shape) != 3:
             raise ValueError(f"series must be [B, T, M], got shape {z.shape}")
         if self._model.steps is not None:
@@ -312,7 +285,7 @@ class KalmanCell(Cell):
                 "the matrices of the model vary over time, and would begin again with each piece: "
                 "filter whole series"
             )
-        return Sample(z, inputs=known_inputs)
+        return Sample(z, inputs=inputs)
 
     def filtered(
         self, model: AnyModel, z: Any, missing: ArrayLike | None, inputs: ArrayLike | None
@@ -374,12 +347,7 @@ class KalmanCell(Cell):
 
 
 class CompiledKalman:
-    """The step of a linear filter at its present matrices by a function of the compiled core.
-
-    Args:
-        learned_model: The model, some matrices of it learned.
-        streams: B, or None for one stream without a batch axis.
-    """
+    """The step of B streams, or one, of a linear filter by a function of the compiled core."""
 
     def __init__(self, learned_model: LearnedModel, streams: int | None):
         self._learned, self._streams = learned_model, streams
@@ -405,18 +373,11 @@ class CompiledKalman:
             drift = np.reshape(self._inputs_to_state @ inputs[..., None], (self._streams or 1, -1))
             self._step.set(drift=np.ascontiguousarray(np.moveaxis(drift, 0, -1)))
         moments = self._step(sample.z, *arrays)
-        if moments is None:
-            return None
-        predicted, filtered = moments
-        return Step(predicted, innovation(sample.z, predicted.mean), filtered)
+        return None if moments is None else _step_of(sample.z, *moments)
 
 
 class KalmanWalk:
-    """Steps of many streams of a linear filter by a function of the compiled core.
-
-    Args:
-        learned_model: The model, some matrices of it learned.
-    """
+    """Steps of many streams of a linear filter by a function of the compiled core."""
 
     def __init__(self, learned_model: LearnedModel):
         self._learned = learned_model
@@ -446,5 +407,8 @@ class KalmanWalk:
         moments = self._walk(matrices, samples.z, slots, *rows)
         if isinstance(moments, int):
             raise RefusedSample(moments, NOT_FINITE)
-        predicted, filtered = moments
-        return Step(predicted, innovation(samples.z, predicted.mean), filtered)
+        return _step_of(samples.z, *moments)
+
+
+def _step_of(z: np.ndarray, predicted: Marginals, filtered: Marginals) -> Step:
+    return Step(predicted, innovation(z, predicted.mean), filtered)

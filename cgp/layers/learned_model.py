@@ -14,7 +14,12 @@ from cgp.statespace.models.conversion import as_dtype
 from cgp.statespace.models.factored_covariance import FactoredCovariance
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
-from cgp.training.hyperparameters import HyperparameterLayer
+from cgp.training.hyperparameters import (
+    Hyperparameter,
+    HyperparameterLayer,
+    InitialValues,
+    declared,
+)
 from cgp.training.keras_private import flatten_layers
 from cgp.training.parameters import (
     COMPLEX,
@@ -26,15 +31,20 @@ from cgp.training.parameters import (
 )
 from cgp.training.post_updates import snapshot
 
+_COVARIANCES = ("Q", "R", "initial_covariance")
+MATRICES = ("F", "H", "B", "initial_mean", *_COVARIANCES)
+"""The names of what a filter may learn of a linear model."""
 
-def _array(value: ArrayLike, name: str) -> np.ndarray:
+
+def _finite(value: ArrayLike) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind not in "iufc" or not np.all(np.isfinite(array)):
-        raise ValueError(f"{name} must be finite numbers, got {array!r}")
+        raise ValueError(f"value must be finite numbers, got {array!r}")
     return array
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
+@declared
 class Matrix(HyperparameterLayer):
     """A learned array, unconstrained, such as a transition matrix or a mean.
 
@@ -54,20 +64,12 @@ class Matrix(HyperparameterLayer):
         array([[0.+0.9j]])
     """
 
-    def __init__(
-        self,
-        value: ArrayLike,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        array = _array(value, "value")
-        constraint = COMPLEX if np.iscomplexobj(array) else REAL
-        self.declare_parameters({"value": (array, constraint)}, fixed, priors)
+    value: Hyperparameter = Hyperparameter(REAL)
+
+    def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
+        """The array, real or complex."""
+        array = _finite(arguments["value"])
+        return {"value": (array, COMPLEX if np.iscomplexobj(array) else REAL)}
 
     def call(self) -> tf.Tensor:
         """The array."""
@@ -112,7 +114,7 @@ class Covariance(HyperparameterLayer):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        self._start = _array(value, "value")
+        self._start = _finite(value)
         if self._start.ndim != 2 or self._start.shape[0] != self._start.shape[1]:
             raise ValueError(f"value must be a covariance, [n, n], got shape {self._start.shape}")
         if self._start.dtype.kind in "iu":
@@ -124,11 +126,10 @@ class Covariance(HyperparameterLayer):
             raise ValueError("value must not be zero: there would be nothing to learn")
         self._root = root.astype(np.result_type(self.variable_dtype, root.dtype.type(0)))
         values = {"scale": (np.ones(rank), POSITIVE)}
-        below = rank * (rank - 1) // 2
-        if below and np.iscomplexobj(root):
-            values["mixing"] = (np.zeros(below, complex), COMPLEX)
-        elif below:
-            values["mixing"] = (np.zeros(below), REAL)
+        if rank > 1:
+            is_complex = np.iscomplexobj(root)
+            mixing = np.zeros(rank * (rank - 1) // 2, complex if is_complex else float)
+            values["mixing"] = (mixing, COMPLEX if is_complex else REAL)
         self.declare_parameters(values, fixed, priors)
 
     def factor(self) -> tf.Tensor:
@@ -156,32 +157,15 @@ class Covariance(HyperparameterLayer):
         return {**config, "value": number_to_config(self._start)}
 
 
-_COVARIANCES = ("Q", "R", "initial_covariance")
-_MATRICES = ("F", "H", "B", "initial_mean")
-
-
 class LearnedModel:
-    """A model and the layers whose outputs replace some of its matrices.
-
-    Args:
-        start: The model of the initial matrices.
-        learn: Names, or layers by name, as for `KalmanFilter`.
-
-    Attributes:
-        start: The model given.
-        noise: Its noise and initial state, sizes and dtypes.
-        layers: The layers by name.
-        with_priors: Their hyperparameters that have a prior, each once.
-    """
+    """A model, and the layers by name whose outputs replace some of its matrices."""
 
     def __init__(self, start: AnyModel, learn: Iterable[str] | Mapping[str, Any]):
         self.start, self.noise = start, noise_of(start)
         self.form = self.noise.form
-        self.layers = {
-            name: self._layer(name, layer) for name, layer in self._learnable(learn).items()
-        }
-        found = {id(p): p for layer in self.layers.values() for p in _parameters(layer)}
-        self.with_priors = [p for p in found.values() if p.prior is not None]
+        self.layers = {k: self._layer(k, layer) for k, layer in self._learnable(learn).items()}
+        by_id = {id(p): p for layer in self.layers.values() for p in parameters_inside(layer)}
+        self.with_priors = [p for p in by_id.values() if p.prior is not None]
 
     def _learnable(self, learn: Any) -> dict[str, Any]:
         """Checks names; returns a layer, or None for the default one, by name."""
@@ -189,21 +173,21 @@ class LearnedModel:
             learn = (learn,)
         if not isinstance(learn, Mapping | tuple | list | set | frozenset):
             raise TypeError(f"learn must be names, or layers by name, got {learn!r}")
-        found = dict(learn) if isinstance(learn, Mapping) else dict.fromkeys(learn)
-        known: tuple[str, ...] = (*_MATRICES, *_COVARIANCES)
-        if isinstance(self.start, NonlinearGaussian):  # its functions are layers of their own
-            known = ("initial_mean", *_COVARIANCES)
-        unknown = sorted(set(found) - set(known))
+        layers = dict(learn) if isinstance(learn, Mapping) else dict.fromkeys(learn)
+        # The functions of a nonlinear model are layers themselves.
+        is_linear = not isinstance(self.start, NonlinearGaussian)
+        names = MATRICES if is_linear else ("initial_mean", *_COVARIANCES)
+        unknown = sorted(set(layers) - set(names))
         if unknown:
-            raise ValueError(f"learn names {unknown}, but what can be learned is {sorted(known)}")
-        if "B" in found and self.noise.B is None:
+            raise ValueError(f"learn names {unknown}, but what can be learned is {sorted(names)}")
+        if "B" in layers and self.noise.B is None:
             raise ValueError("learn names B, but the model has no input")
-        if "initial_covariance" in found and self.noise.initial is not None:
+        if "initial_covariance" in layers and self.noise.initial is not None:
             raise ValueError(
                 f'the initial covariance is "{self.noise.initial}": give the model a matrix if it '
                 "is to be learned"
             )
-        return found
+        return layers
 
     def _layer(self, name: str, layer: Any) -> keras.layers.Layer:
         value = self._at_start(name)
@@ -228,12 +212,11 @@ class LearnedModel:
 
     def _at_start(self, name: str) -> tf.Tensor:
         """A matrix of the model given."""
-        start = self.start
-        if isinstance(start, NonlinearGaussian):
-            if name in "FHB":
-                raise AttributeError(f"the model is not linear, and has no {name}")
-            return start.shown(name)
-        return getattr(start, name)
+        if not isinstance(self.start, NonlinearGaussian):
+            return getattr(self.start, name)
+        if name in "FHB":
+            raise AttributeError(f"the model is not linear, and has no {name}")
+        return self.start.shown(name)
 
     def model(self) -> AnyModel:
         """The model of the present matrices, differentiable with respect to the weights."""
@@ -242,49 +225,47 @@ class LearnedModel:
             return start
         if isinstance(start, NonlinearGaussian):
             return start.with_moments({name: self._present(name) for name in self.layers})
-        given, initial = start.parts(), start.initial
+        tensors, initial = start.parts(), start.initial
         if initial == "stationary" and not {"F", "Q"} & set(self.layers):
             initial = None  # the stationary covariance does not change
         if initial is not None:
-            del given["initial_covariance"]
-        given |= {name: self._present(name) for name in self.layers}
-        return LinearGaussian.from_tensors(given, initial, start.form)
+            del tensors["initial_covariance"]
+        tensors |= {name: self._present(name) for name in self.layers}
+        return LinearGaussian.from_tensors(tensors, initial, start.form)
 
     def snapshot(self) -> bytes:
         """The values that the matrices depend on."""
         if not self.layers:
             return b""
-        own = {k: v for k, v in self.layers.items() if type(v) in (Matrix, Covariance)}
-        # Others may depend on more than their weights.
-        others = [
-            np.asarray(self.matrix(name)).tobytes() for name in self.layers if name not in own
-        ]
-        return b"".join([snapshot(v for x in own.values() for v in x.variables), *others])
+        of_cgp = {k: v for k, v in self.layers.items() if type(v) in (Matrix, Covariance)}
+        # Layers of users may depend on more than their weights.
+        matrices = [np.asarray(self.matrix(k)).tobytes() for k in self.layers if k not in of_cgp]
+        return b"".join([snapshot(v for x in of_cgp.values() for v in x.variables), *matrices])
 
     def matrix(self, name: str) -> np.ndarray | None:
         """A present matrix; None for a B that there is not."""
         if name in self.layers:
-            found = self._present(name)
-            return (found.matrix if isinstance(found, FactoredCovariance) else found).numpy()
+            present = self._present(name)
+            return (present.matrix if isinstance(present, FactoredCovariance) else present).numpy()
         # Only this one depends on others: an F without stationary covariance can still be read.
         if name == "initial_covariance" and isinstance(self.start, LinearGaussian):
             return noise_of(self.model()).initial_covariance.numpy()
-        found = self._at_start(name)
-        return None if found is None else found.numpy()
+        matrix = self._at_start(name)
+        return None if matrix is None else matrix.numpy()
 
     def _present(self, name: str) -> tf.Tensor | FactoredCovariance:
         """The present matrix of a learned layer; a covariance with its factor if it has one."""
         layer, like = self.layers[name], self._at_start(name)
-        found: Any
+        present: Any
         if name in _COVARIANCES and hasattr(layer, "factor"):
-            found = FactoredCovariance.of_factor(as_dtype(layer.factor(), like.dtype, name))
-            shape = found.matrix.shape
+            present = FactoredCovariance.of_factor(as_dtype(layer.factor(), like.dtype, name))
+            shape = present.matrix.shape
         else:
-            found = as_dtype(layer.call(), like.dtype, name)
-            shape = found.shape
+            present = as_dtype(layer.call(), like.dtype, name)
+            shape = present.shape
         if not shape.is_compatible_with(like.shape):
             raise ValueError(f"the layer of {name} must return {like.shape}, got {shape}")
-        return found
+        return present
 
 
 class PresentMatrix:
@@ -297,12 +278,10 @@ class PresentMatrix:
         self._key = name
 
     def __get__(self, layer: Any, owner: type) -> Any:
-        if layer is None:
-            return self
-        return layer.learned_model.matrix(self._key)
+        return self if layer is None else layer.learned_model.matrix(self._key)
 
 
-def _parameters(layer: keras.layers.Layer) -> list[Parameter]:
+def parameters_inside(layer: keras.layers.Layer) -> list[Parameter]:
     """The hyperparameters of a layer and of the layers inside it."""
     layers = [x for x in flatten_layers(layer) if isinstance(x, Parameterized)]
     return [parameter for x in layers for parameter in x.own_parameters]
