@@ -7,6 +7,7 @@ Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|; where one is Tensor
 Markov.
 """
 
+import functools
 import math
 from typing import Any, ClassVar
 
@@ -45,23 +46,15 @@ def psd_kernels() -> Any:
 
 @declared
 class Stationary(Kernel):
-    """`variance` times a function `correlation` of `(x1 − x2)/lengthscale`.
-
-    Args:
-        variance: `E|z|²`, positive; in squared units of z.
-        lengthscale: In units of x, positive; one number, or one for each dimension of x, as it
-            is if left out. Left out, the first fit starts either from the data (see `Kernel`).
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" (complex128 covariances) or "float32" (complex64).
-    """
+    """`variance` times a function `correlation` of `(x1 − x2)/lengthscale`."""
 
     is_real = True
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
     code: ClassVar[Code]
     """The instruction that evaluates the kernel."""
+    tfp_name: ClassVar[str]
+    """The name of the kernel in TensorFlow Probability."""
 
     def set_derived_attributes(self) -> None:
         """A kernel with a length scale for each dimension is not Markov."""
@@ -69,7 +62,7 @@ class Stationary(Kernel):
 
     def correlation(self) -> Any:
         """The kernel at unit variance and length scale, one of TensorFlow Probability's."""
-        raise NotImplementedError
+        return getattr(psd_kernels(), self.tfp_name)()
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
@@ -79,9 +72,8 @@ class Stationary(Kernel):
 
     def has_level(self, x: np.ndarray) -> bool:
         """Whether a large constant is likely: yes if a length scale is far above the span of x."""
-        lengthscale = self.lengthscale
-        is_left_out = lengthscale.is_left_out
-        return not is_left_out and bool(np.all(lengthscale.numpy() > 10.0 * np.ptp(x, axis=0)))
+        scale = self.lengthscale
+        return not scale.is_left_out and bool(np.all(scale.numpy() > 10.0 * np.ptp(x, axis=0)))
 
     def instructions(self) -> Instructions:
         """The instructions that evaluate the kernel in the compiled core."""
@@ -92,7 +84,14 @@ class Stationary(Kernel):
 class RBF(Stationary):
     """The squared exponential kernel `variance · e^{−r²/2}`: infinitely smooth signals.
 
-    The arguments are those of `Stationary`.
+    Args:
+        variance: `E|z|²`, positive; in squared units of z.
+        lengthscale: In units of x, positive; one number, or one for each dimension of x, as it
+            is if left out. Left out, the first fit starts either from the data (see `Kernel`).
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" (complex128 covariances) or "float32" (complex64).
 
     Example:
         >>> from cgp.kernels import RBF
@@ -102,11 +101,7 @@ class RBF(Stationary):
                [1.2131, 2.    ]])
     """
 
-    code = Code.RBF
-
-    def correlation(self) -> Any:
-        """The correlation as a kernel of TensorFlow Probability."""
-        return psd_kernels().ExponentiatedQuadratic()
+    code, tfp_name = Code.RBF, "ExponentiatedQuadratic"
 
     def spectrum(self) -> Spectrum:
         """The spectral density, a Gaussian function of f."""
@@ -123,13 +118,8 @@ class RationalQuadratic(Stationary):
     """The rational quadratic kernel `variance · (1 + r²/(2 alpha))^{−alpha}`: many length scales.
 
     Args:
-        variance: As in `Stationary`.
-        lengthscale: As in `Stationary`.
         alpha: Shape, positive: small for a wide mixture of length scales; the RBF in the limit.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        variance, lengthscale, fixed, priors, name, dtype: As for `RBF`.
 
     Example:
         >>> from cgp.kernels import RationalQuadratic
@@ -162,12 +152,8 @@ class RationalQuadratic(Stationary):
             if nu > 0.0:
                 height = math.sqrt(math.pi) * variance * scale
                 height *= math.exp(gammaln(nu) - gammaln(alpha))
-                return (
-                    height
-                    * matern_correlation(
-                        tf.constant(nu, tf.float64), tf.constant(2.0 * half**2 / nu)
-                    ).numpy()
-                )
+                square = tf.constant(2.0 * half**2 / nu)
+                return height * matern_correlation(tf.constant(nu, tf.float64), square).numpy()
             height = 2.0 * math.sqrt(math.pi) * variance * scale * math.exp(-gammaln(alpha))
             away = np.where(half > 0.0, half, 1.0)
             return np.where(half > 0.0, height * away**nu * kv(nu, 2.0 * away), math.inf)
@@ -176,8 +162,7 @@ class RationalQuadratic(Stationary):
 
     def instructions(self) -> Instructions:
         """The instructions that evaluate the kernel in the compiled core."""
-        numbers = self.variance, self.alpha, self.lengthscale
-        return (instruction(Code.RATIONAL_QUADRATIC, *numbers),)
+        return (instruction(Code.RATIONAL_QUADRATIC, self.variance, self.alpha, self.lengthscale),)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -192,10 +177,7 @@ class Periodic(Kernel):
         variance: `E|z|²`, positive; in squared units of z.
         lengthscale: Smoothness of the waveform within a period, positive, without units.
         frequency: In cycles per unit of x, positive; one number, or one for each dimension of x.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Example:
         >>> from cgp.kernels import Periodic
@@ -250,7 +232,7 @@ class Periodic(Kernel):
 
 
 class HalfIntegerMatern(Stationary):
-    """A Matérn kernel of smoothness order + ½; the arguments are those of `Stationary`."""
+    """A Matérn kernel of smoothness order + ½; the arguments are those of `RBF`."""
 
     order: int
     """The number of derivatives of the signal."""
@@ -281,16 +263,11 @@ class HalfIntegerMatern(Stationary):
 
 
 def matern_form(order: int, variance: tf.Tensor, rate: tf.Tensor) -> MarkovForm:
-    """The state-space form of a Matérn process.
+    """The state-space form of a Matérn process of smoothness order + ½.
 
-    The state is a cascade of order + 1 first-order systems of one rate λ, so that
-    `F[i, j] = e^{−λx} (λx)^{i−j} / (i−j)!`, and, as the integral of its squares,
-    `Q[i, j] ∝ C(i+j, i) 2^{−(i+j)} P(i+j+1, 2λx)`, P the incomplete gamma function.
-
-    Args:
-        order: How many derivatives the signal has; its smoothness is order + ½.
-        variance: `E|z|²`, a real scalar.
-        rate: λ, `√(2 order + 1)` over the length scale, a real scalar.
+    The state is a cascade of order + 1 first-order systems of one rate, `λ = √(2 order + 1)` over
+    the length scale, so that `F[i, j] = e^{−λx} (λx)^{i−j} / (i−j)!`, and, as the integral of its
+    squares, `Q[i, j] ∝ C(i+j, i) 2^{−(i+j)} P(i+j+1, 2λx)`, P the incomplete gamma function.
     """
     n = order + 1
     weights = np.array(
@@ -306,29 +283,23 @@ def matern_form(order: int, variance: tf.Tensor, rate: tf.Tensor) -> MarkovForm:
         for k in range(1, n):
             terms.append(terms[-1] * reach / k)
         zero = tf.zeros_like(decay)
-        return stack_matrices(
-            [[terms[i - j] if i >= j else zero for j in range(n)] for i in range(n)]
-        )
+        rows = [[terms[i - j] if i >= j else zero for j in range(n)] for i in range(n)]
+        return stack_matrices(rows)
 
     def discretize(x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         shares = _incomplete_gammas(2 * order + 1, 2.0 * rate * step)
         share = stack_matrices([[shares[i + j] for j in range(n)] for i in range(n)])
         return transition(step), stationary * share
 
-    drift = np.eye(n, k=-1) - np.eye(n)
     diffusion = np.zeros([n, n])
     diffusion[0, 0] = 2.0 * weights[0, 0]
-    return MarkovForm(
-        transition,
-        discretize,
-        lambda x: over_points(stationary, x),
-        emission_of_last(n, stationary.dtype),
-        None,
-        Generator(
-            as_complex(rate * tf.constant(drift, rate.dtype)),
-            as_complex(variance * rate * tf.constant(diffusion, rate.dtype)),
-        ),
+    generator = Generator(
+        as_complex(rate * tf.constant(np.eye(n, k=-1) - np.eye(n), rate.dtype)),
+        as_complex(variance * rate * tf.constant(diffusion, rate.dtype)),
     )
+    h = emission_of_last(n, stationary.dtype)
+    covariance = functools.partial(over_points, stationary)
+    return MarkovForm(transition, discretize, covariance, h, None, generator)
 
 
 def _incomplete_gammas(most: int, y: tf.Tensor) -> list[tf.Tensor]:
@@ -359,7 +330,7 @@ def _incomplete_gamma(k: int, y: tf.Tensor) -> tf.Tensor:
 class Matern12(HalfIntegerMatern):
     """The Matérn-1/2 (Ornstein-Uhlenbeck) kernel `variance · e^{−r}`: continuous, rough signals.
 
-    The arguments are those of `Stationary`.
+    The arguments are those of `RBF`.
 
     Example:
         >>> from cgp.kernels import Matern12
@@ -367,19 +338,14 @@ class Matern12(HalfIntegerMatern):
         array([[0.7358+0.j]])
     """
 
-    order = 0
-    code = Code.MATERN12
-
-    def correlation(self) -> Any:
-        """The correlation as a kernel of TensorFlow Probability."""
-        return psd_kernels().MaternOneHalf()
+    order, code, tfp_name = 0, Code.MATERN12, "MaternOneHalf"
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class Matern32(HalfIntegerMatern):
     """The Matérn-3/2 kernel `variance · (1 + √3 r) e^{−√3 r}`: once differentiable signals.
 
-    The arguments are those of `Stationary`.
+    The arguments are those of `RBF`.
 
     Example:
         >>> from cgp.kernels import Matern32
@@ -387,19 +353,14 @@ class Matern32(HalfIntegerMatern):
         array([[0.9667+0.j]])
     """
 
-    order = 1
-    code = Code.MATERN32
-
-    def correlation(self) -> Any:
-        """The correlation as a kernel of TensorFlow Probability."""
-        return psd_kernels().MaternThreeHalves()
+    order, code, tfp_name = 1, Code.MATERN32, "MaternThreeHalves"
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class Matern52(HalfIntegerMatern):
     """The Matérn-5/2 kernel `variance · (1 + √5 r + 5r²/3) e^{−√5 r}`: twice differentiable.
 
-    The arguments are those of `Stationary`.
+    The arguments are those of `RBF`.
 
     Example:
         >>> from cgp.kernels import Matern52
@@ -407,12 +368,7 @@ class Matern52(HalfIntegerMatern):
         array([[1.048+0.j]])
     """
 
-    order = 2
-    code = Code.MATERN52
-
-    def correlation(self) -> Any:
-        """The correlation as a kernel of TensorFlow Probability."""
-        return psd_kernels().MaternFiveHalves()
+    order, code, tfp_name = 2, Code.MATERN52, "MaternFiveHalves"
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -429,10 +385,7 @@ class Matern(Kernel):
         variance: `E|z|²`, positive; in squared units of z.
         lengthscale: In units of x, positive; one number, or one for each dimension of x.
         smoothness: ν, positive, without units.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Raises:
         ValueError: Parameters that are not positive.
@@ -462,9 +415,8 @@ class Matern(Kernel):
         """The spectrum of the process."""
         if self.lengthscale.numpy().ndim:
             return super().spectrum()
-        return matern_spectrum(
-            float(self.variance), float(self.lengthscale), float(self.smoothness)
-        )
+        numbers = self.variance, self.lengthscale, self.smoothness
+        return matern_spectrum(*map(float, numbers))
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -484,10 +436,7 @@ class TwoScale(Kernel):
         lengthscale: The long one, in units of x, positive; one number, or one for each dimension.
         ratio: The short length scale over the long one, between 0 and 1.
         share: The part of the variance that is of the short scale, between 0 and 1.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Raises:
         ValueError: Parameters outside their ranges.
@@ -514,6 +463,10 @@ class TwoScale(Kernel):
         variance, share, long = self.variance.value, self.share.value, self.lengthscale.value
         return ((1.0 - share) * variance, long), (share * variance, self.ratio.value * long)
 
+    def _markov_numbers(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """Variance and rate of both Matérn terms."""
+        return [(variance, math.sqrt(5.0) / scale) for variance, scale in self._scales()]
+
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """The starting values: a fifth of the long scale and a fifth of the variance."""
         if name in ("ratio", "share"):
@@ -539,23 +492,19 @@ class TwoScale(Kernel):
         """The state-space form, of the states of both Matérn terms."""
         if not self.is_markov:
             return super().markov_form()
-        return direct_sum(
-            [matern_form(2, variance, math.sqrt(5.0) / scale) for variance, scale in self._scales()]
-        )
+        return direct_sum([matern_form(2, *numbers) for numbers in self._markov_numbers()])
 
     def markov_terms(self) -> Terms | None:
         """The Matérn terms of the process, in the order of the states of `markov_form`."""
-        if not self.is_markov:
-            return None
-        return tuple(Term(2, v, math.sqrt(5.0) / scale) for v, scale in self._scales())
+        numbers = self._markov_numbers()
+        return tuple(Term(2, *n) for n in numbers) if self.is_markov else None
 
     def spectrum(self) -> Spectrum:
         """The spectrum, the sum of the spectra of both Matérn terms."""
         if not self.is_markov:
             return super().spectrum()
-        return sum_of_spectra(
-            [matern_spectrum(float(v), float(scale), 2.5) for v, scale in self._scales()]
-        )
+        terms = [matern_spectrum(float(v), float(scale), 2.5) for v, scale in self._scales()]
+        return sum_of_spectra(terms)
 
     def check_points(self, x: tf.Tensor) -> None:
         """Raises for points that the kernel does not take."""
