@@ -20,8 +20,8 @@ import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair, over_points
-from cgp.kernels.points import as_array
+from cgp.kernels.markov import MarkovForm, Pair, over_points, stationary_form
+from cgp.kernels.points import as_array, coordinate
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
 from cgp.observations import as_observations, check_same_labels
@@ -208,9 +208,7 @@ class OnGrid(Kernel):
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
-        if x1.shape[-1] not in (1, None):
-            raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
-        lag = x1[..., 0] - x2[..., 0]
+        lag = coordinate(x1, self) - x2[..., 0]
         counts, off = self._counts(lag)
         # Of a grid the same lags come again and again.
         different, index = tf.unique(tf.reshape(tf.abs(counts), [-1]))
@@ -254,12 +252,7 @@ class OnGrid(Kernel):
             nan = tf.constant(np.nan, h.dtype)
             return tf.where(off, nan, F), tf.where(off, nan, Q)
 
-        return MarkovForm(
-            lambda step: discretized(step)[0],
-            lambda x, step: discretized(step),
-            lambda x: over_points(P, x),
-            h,
-        )
+        return stationary_form(discretized, P, h)
 
     def spectrum(self) -> Spectrum:
         """The spectrum of the process.
@@ -285,9 +278,8 @@ class OnGrid(Kernel):
 
     def check_points(self, x: tf.Tensor) -> None:
         """Raises for points that the kernel does not take."""
-        if x.shape[-1] != 1:
-            raise ValueError(f"{self!r} needs inputs of one dimension, got {x.shape[-1]}")
-        self._counts(x - x[..., :1, :])
+        points = coordinate(x, self)
+        self._counts(points - points[..., :1])
 
     def __repr__(self) -> str:
         step = "to be learned" if self.step is None else f"{self.step:g}"
@@ -385,10 +377,8 @@ class Autoregressive(OnGrid):
             grid.
         step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
             of a regular x.
-        fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name; of reflections, of their [re, im].
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, name, dtype: As for `RBF`.
 
     Raises:
         ValueError: An order below 1, reflections of another number or outside the unit disk, a
@@ -522,10 +512,8 @@ class ARMA(OnGrid):
             coefficients −b; None for zeros.
         step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
             of a regular x.
-        fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name; of reflections, of their [re, im].
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, name, dtype: As for `RBF`.
 
     Raises:
         ValueError: As for `Autoregressive`.

@@ -24,12 +24,12 @@ from cgp.kernels.covariance_function import (
 )
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import (
-    Generator,
     MarkovForm,
     Pair,
     Term,
     Terms,
     direct_sum,
+    noiseless_form,
     over_points,
     product,
     terms_of_product,
@@ -147,10 +147,7 @@ class Constant(Kernel):
 
     Args:
         variance: Variance of the constant, positive; in squared units of z.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Example:
         >>> from cgp.kernels import Constant
@@ -188,15 +185,8 @@ class Constant(Kernel):
         """The state-space form, of one state, which is constant."""
         variance = as_complex(self.variance.value)
         identity = tf.ones([1, 1], variance.dtype)
-        zero = tf.zeros_like(identity)
-        return MarkovForm(
-            lambda step: over_points(identity, step),
-            lambda x, step: (over_points(identity, step), over_points(zero, step)),
-            lambda x: over_points(variance * identity, x),
-            identity[0],
-            None,
-            Generator(zero, zero),
-        )
+        transition, zero = functools.partial(over_points, identity), tf.zeros_like(identity)
+        return noiseless_form(transition, variance * identity, identity[0], zero)
 
     def markov_terms(self) -> Terms:
         """The Matérn terms of the process, in the order of the states of `markov_form`."""

@@ -13,7 +13,7 @@ from cgp.clock import is_time
 from cgp.distributions.forms import SecondMoments
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, Terms
-from cgp.kernels.points import as_array, as_pairs, as_points
+from cgp.kernels.points import as_array, as_pairs, as_points, coordinate
 from cgp.kernels.spectrum import Spectrum, spectrum_of_form
 from cgp.linalg.arguments import ArrayLike, as_complex, is_complex
 from cgp.training.hyperparameters import HyperparameterLayer
@@ -124,9 +124,7 @@ class CovarianceFunction(HyperparameterLayer):
         """
         if type(self).markov_form is CovarianceFunction.markov_form:
             raise NotImplementedError(f"{self!r} must implement moments, or else markov_form")
-        if x1.shape[-1] not in (1, None):
-            raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
-        k, c = self.markov_form().moments(x1[..., 0], x2[..., 0])
+        k, c = self.markov_form().moments(coordinate(x1, self), x2[..., 0])
         return tf.math.real(k) if self.is_real else k, c
 
     def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:

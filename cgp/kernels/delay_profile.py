@@ -80,10 +80,7 @@ class ExponentialDelays(ScaledDelays):
         variance: `E|H|²`, positive; in squared units of H.
         delay_spread: The mean of the delays, and their root mean square about it, positive; in
             seconds where x is in hertz, microseconds where it is in megahertz.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Raises:
         ValueError: A variance or a delay spread that is not positive; x of several dimensions, when
@@ -143,10 +140,7 @@ class UniformDelays(ScaledDelays):
         variance: `E|H|²`, positive; in squared units of H.
         width: From the first to the last delay, positive; in seconds where x is in hertz,
             microseconds where it is in megahertz.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Raises:
         ValueError: A variance or a width that is not positive; x of several dimensions, when it is
@@ -198,9 +192,7 @@ class TappedDelays(DelayProfile):
         powers: `E|h[k]|²` of the taps, `[K]`, positive; in squared units of H. Left out, they are 1
             until the first fit starts them, equal, from the data (see `Kernel`).
         fixed: Names of parameters that training leaves alone: "delays" where they are exact.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        priors, name, dtype: As for `RBF`.
 
     Raises:
         TypeError: Complex delays or powers.
@@ -299,10 +291,7 @@ class Szego(Kernel):
             counting in cycles per unit of f (nanoseconds where f is in gigahertz).
         real_response: Whether h is real, as those of physical systems are. Frequencies then count
             from zero; leave it False where f has another origin, a carrier for instance.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Raises:
         TypeError: A `real_response` that is not a bool.

@@ -96,9 +96,8 @@ class WidelyLinear(UnaryCombination):
         kernel: The kernel of u.
         coefficient: Complex, of modulus at most 1: 0 for a proper process, 1 in modulus for one
             that moves on a line. Its argument is twice the angle of the ellipse's long axis.
-        fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name; of the coefficient, of its [re, im].
-        name: A name for its parameters.
+        fixed, name: As for `RBF`.
         dtype: That of the kernel.
 
     Example:

@@ -14,7 +14,13 @@ import tensorflow as tf
 
 from cgp.kernels.base import Combination, Constant, Kernel, Product, left_out_of_factors
 from cgp.kernels.improper import Conjugate, UnaryCombination
-from cgp.kernels.markov import Generator, MarkovForm, emission_of_last, over_points
+from cgp.kernels.markov import (
+    Generator,
+    MarkovForm,
+    emission_of_last,
+    noiseless_form,
+    stationary_form,
+)
 from cgp.kernels.rotation import Rotation
 from cgp.kernels.stationary import RBF, Matern12, Periodic
 from cgp.linalg.arguments import ArrayLike, as_complex, real_as
@@ -92,9 +98,7 @@ def linear_sde(
         E, Q = _series(A, W, size, short)
         identity = tf.eye(A.shape[-1], dtype=A.dtype)
 
-        def double(
-            k: tf.Tensor, E: tf.Tensor, Q: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def double(k: tf.Tensor, E: tf.Tensor, Q: tf.Tensor) -> tuple[tf.Tensor, ...]:
             F = identity + E
             spread = tf.linalg.matmul(F, tf.linalg.matmul(Q, F, adjoint_b=True))
             more = (k < doublings)[..., None, None]
@@ -102,18 +106,10 @@ def linear_sde(
             return k + 1, E, tf.where(more, spread + Q, Q)
 
         most = tf.reduce_max(doublings)
-        start = (tf.zeros_like(most), E, Q)
-        _, E, Q = tf.while_loop(lambda k, *_: k < most, double, start)
+        _, E, Q = tf.while_loop(lambda k, *_: k < most, double, (tf.zeros_like(most), E, Q))
         return identity + E, Q
 
-    return MarkovForm(
-        lambda step: discretized(step)[0],
-        lambda x, step: discretized(step),
-        lambda x: over_points(P, x),
-        h,
-        None,
-        Generator(A, W),
-    )
+    return stationary_form(discretized, P, h, Generator(A, W))
 
 
 def decays(A: tf.Tensor) -> bool:
@@ -238,24 +234,21 @@ class MarkovApproximation(UnaryCombination):
             raise TypeError(f"an RBF or a Periodic can be approximated, got {kernel!r}")
         scale = kernel.lengthscale if isinstance(kernel, RBF) else kernel.frequency
         if scale.numpy().ndim:
-            raise ValueError(
-                f"{kernel!r} is over several dimensions: a state-space form is over one"
-            )
+            several = f"{kernel!r} is over several dimensions"
+            raise ValueError(f"{several}: a state-space form is over one")
         most = 8 if isinstance(kernel, RBF) else 1000
         whole = isinstance(order, int | np.integer) and not isinstance(order, bool)
         if not whole or not 1 <= order <= most:
             raise ValueError(f"order must be a whole number from 1 to {most}, got {order!r}")
-        self.order = int(order)
-        self.is_markov = True
+        self.order, self.is_markov = int(order), True
 
     def markov_form(self) -> MarkovForm:
         """The state-space form."""
         kernel = self.kernel
         if isinstance(kernel, RBF):
             return _rbf(self.order, kernel.variance.value, kernel.lengthscale.value)
-        return _periodic(
-            self.order, kernel.variance.value, kernel.lengthscale.value, kernel.frequency.value
-        )
+        numbers = kernel.variance.value, kernel.lengthscale.value, kernel.frequency.value
+        return _periodic(self.order, *numbers)
 
     def error(self) -> float:
         """The largest error of its covariance, as a share of the variance.
@@ -289,21 +282,14 @@ def _periodic(
     share = tfp.math.bessel_ive(
         tf.constant(np.abs(numbers), lengthscale.dtype), 1.0 / lengthscale**2
     )
-    covariance = tf.linalg.diag(as_complex(variance * share))
-    zero = tf.zeros_like(covariance)
+    P = tf.linalg.diag(as_complex(variance * share))
 
     def transition(step: tf.Tensor) -> tf.Tensor:
         angle = step[..., None] * rate
         return tf.linalg.diag(tf.complex(tf.cos(angle), tf.sin(angle)))
 
-    return MarkovForm(
-        transition,
-        lambda x, step: (transition(step), over_points(zero, step)),
-        lambda x: over_points(covariance, x),
-        tf.ones([len(numbers)], covariance.dtype),
-        None,
-        Generator(tf.linalg.diag(tf.complex(tf.zeros_like(rate), rate)), zero),
-    )
+    drift = tf.linalg.diag(tf.complex(tf.zeros_like(rate), rate))
+    return noiseless_form(transition, P, tf.ones([len(numbers)], P.dtype), drift)
 
 
 def _rbf(order: int, variance: tf.Tensor, lengthscale: tf.Tensor) -> MarkovForm:
@@ -444,13 +430,8 @@ class Driven(Combination):
             poles.append(tf.math.conj(pole))
             drives.append(tf.math.conj(-pole * gain * form.h_conj))
         count = len(poles)
-        A = tf.concat(
-            [
-                tf.pad(A, [[0, 0], [0, count]]),
-                tf.concat([tf.stack(drives), tf.linalg.diag(tf.stack(poles))], axis=1),
-            ],
-            axis=0,
-        )
+        driven = tf.concat([tf.stack(drives), tf.linalg.diag(tf.stack(poles))], axis=1)
+        A = tf.concat([tf.pad(A, [[0, 0], [0, count]]), driven], axis=0)
         W = tf.pad(W, [[0, count], [0, count]])
         last = emission_of_last(A.shape[-1], A.dtype)
         if form.h_conj is None:

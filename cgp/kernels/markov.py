@@ -121,6 +121,33 @@ def stack_matrices(rows: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
     return as_complex(tf.stack([tf.stack(list(row), axis=-1) for row in rows], axis=-2))
 
 
+def stationary_form(
+    discretized: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    P: tf.Tensor,
+    h: tf.Tensor,
+    generator: Generator | None = None,
+) -> MarkovForm:
+    """The form of a proper stationary process, of the transition and noise over steps."""
+    return MarkovForm(
+        lambda step: discretized(step)[0],
+        lambda x, step: discretized(step),
+        lambda x: over_points(P, x),
+        h,
+        None,
+        generator,
+    )
+
+
+def noiseless_form(
+    transition: Callable[[tf.Tensor], tf.Tensor], P: tf.Tensor, h: tf.Tensor, A: tf.Tensor
+) -> MarkovForm:
+    """The form of a proper stationary process whose states move on without noise."""
+    zero = tf.zeros_like(P)
+    return stationary_form(
+        lambda step: (transition(step), over_points(zero, step)), P, h, Generator(A, zero)
+    )
+
+
 def emission_of_last(n: int, dtype: tf.DType) -> tf.Tensor:
     """The emission `[n]` that reads the last of n states."""
     return tf.one_hot(n - 1, n, dtype=dtype)

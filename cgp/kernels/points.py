@@ -270,6 +270,13 @@ class RecentInputs:
         self._recent.clear()
 
 
+def coordinate(x: tf.Tensor, kernel: Any) -> tf.Tensor:
+    """The coordinate of points `[..., 1]` of a kernel over one dimension, or an error."""
+    if x.shape[-1] not in (1, None):
+        raise ValueError(f"{kernel!r} needs inputs of one dimension, got {x.shape[-1]}")
+    return x[..., 0]
+
+
 def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:
     """The value of a parameter that is one number, or one for each dimension of `x` `[..., D]`.
 

@@ -11,8 +11,17 @@ from cgp import native
 from cgp.kernels.base import Kernel
 from cgp.kernels.covariance_function import Code, Instructions, instruction
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import Generator, MarkovForm, Pair, Term, Terms, over_points, widely_linear
-from cgp.kernels.points import as_array, per_dimension
+from cgp.kernels.markov import (
+    Generator,
+    MarkovForm,
+    Pair,
+    Term,
+    Terms,
+    noiseless_form,
+    stationary_form,
+    widely_linear,
+)
+from cgp.kernels.points import as_array, coordinate, per_dimension
 from cgp.kernels.spectrum import Periodogram, Spectrum, deviations, line_spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
 from cgp.observations import as_observations, check_same_labels
@@ -39,10 +48,7 @@ class Rotation(Kernel):
             x, as it is if left out. An optimizer of Keras moves it by its learning rate times a
             hundredth of this value, and `LBFGS` as far as the likelihood says: let the latter find
             it.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Example:
         >>> from cgp.kernels import Rotation
@@ -102,10 +108,8 @@ class Rotation(Kernel):
 
     def markov_terms(self) -> Terms | None:
         """The Matérn terms of the process, in the order of the states of `markov_form`."""
-        if not self.is_markov:
-            return None
         frequency = self.frequency.value
-        return (Term(0, tf.ones_like(frequency), frequency=frequency),)
+        return (Term(0, tf.ones_like(frequency), None, frequency),) if self.is_markov else None
 
     def spectrum(self) -> Spectrum:
         """The spectrum, a line."""
@@ -189,16 +193,9 @@ def turning_form(frequency: tf.Tensor, variance: tf.Tensor) -> MarkovForm:
         angle = rate * step
         return tf.complex(tf.cos(angle), tf.sin(angle))[..., None, None]
 
-    covariance = as_complex(variance)[None, None]
-    identity, zero = tf.ones_like(covariance), tf.zeros_like(covariance)
-    return MarkovForm(
-        transition,
-        lambda x, step: (transition(step), over_points(zero, step)),
-        lambda x: over_points(covariance, x),
-        identity[0],
-        None,
-        Generator(1j * as_complex(rate) * identity, zero),
-    )
+    P = as_complex(variance)[None, None]
+    identity = tf.ones_like(P)
+    return noiseless_form(transition, P, identity[0], 1j * as_complex(rate) * identity)
 
 
 def _largest(x: tf.Tensor) -> np.ndarray:
@@ -259,10 +256,8 @@ class EllipticalOU(Kernel):
             for anticlockwise ones.
         coefficient: c, complex, of modulus at most 1: (a − b) / (a + b) of the half-axes a and b of
             the ellipse in modulus, its argument twice the angle of the long one.
-        fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name; of the coefficient, of its [re, im].
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, name, dtype: As for `RBF`.
 
     Raises:
         ValueError: A variance or a damping that is not positive, a coefficient beyond the disk.
@@ -344,8 +339,7 @@ class EllipticalOU(Kernel):
 
     def _drift_of_conjugate(self) -> complex:
         c = complex(self.coefficient)
-        rate = 4.0 * math.pi * float(self.frequency)
-        scale = _ratio(rate, 1.0 - abs(c) ** 2)
+        scale = _ratio(4.0 * math.pi * float(self.frequency), 1.0 - abs(c) ** 2)
         return complex(scale * c.imag, -scale * c.real)
 
     @property
@@ -365,9 +359,8 @@ class EllipticalOU(Kernel):
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
-        if x1.shape[-1] not in (1, None):
-            raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
-        k, c = self._transition(x1[..., 0] - x2[..., 0]), self.coefficient.value
+        step = coordinate(x1, self) - x2[..., 0]
+        k, c = self._transition(step), self.coefficient.value
         scale, square = as_complex(self._scaled_variance()), as_complex(squared_modulus(c))
         return scale * (k + square * tf.math.conj(k)), scale * c * (k + tf.math.conj(k))
 
@@ -375,21 +368,14 @@ class EllipticalOU(Kernel):
         """The state-space form, of one state, u."""
         damping, variance = self.damping.value, self._scaled_variance()
         P = as_complex(variance)[None, None]
-        h = tf.ones([1], P.dtype)
 
-        def discretize(x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def discretized(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             noise = -variance * tf.math.expm1(-2.0 * damping * step)
             return self._transition(step)[..., None, None], as_complex(noise)[..., None, None]
 
         pole = tf.complex(-damping, 2.0 * math.pi * self.frequency.value)
-        form = MarkovForm(
-            lambda step: self._transition(step)[..., None, None],
-            discretize,
-            lambda x: over_points(P, x),
-            h,
-            None,
-            Generator(pole[None, None], as_complex(2.0 * damping) * P),
-        )
+        generator = Generator(pole[None, None], as_complex(2.0 * damping) * P)
+        form = stationary_form(discretized, P, tf.ones([1], P.dtype), generator)
         return widely_linear(form, self.coefficient.value)
 
     def check_points(self, x: tf.Tensor) -> None:

@@ -24,10 +24,7 @@ class White(Kernel):
 
     Args:
         variance: `E|z|²`, positive; in squared units of z.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Example:
         >>> from cgp.kernels import White
@@ -168,10 +165,7 @@ class RandomWalk(_FromStart):
         variance: The variance of the change over a unit of x, positive; in squared units of z per
             unit of x.
         start: Where the walk is zero; all x are at or beyond it.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Example:
         >>> from cgp.kernels import RandomWalk
@@ -219,10 +213,7 @@ class IntegratedRandomWalk(_FromStart):
         slope_variance: The variance of the slope at the start, positive; in squared units of z per
             squared unit of x.
         start: Where the level is zero; all x are at or beyond it.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Example:
         >>> from cgp.kernels import IntegratedRandomWalk
