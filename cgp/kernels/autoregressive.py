@@ -56,11 +56,7 @@ def levinson(reflections: tf.Tensor) -> Autoregression:
 
 
 def reflections_of(coefficients: np.ndarray, name: str) -> np.ndarray:
-    """The reflection coefficients `[p]` of an autoregression: Levinson's recursion backwards.
-
-    Raises:
-        ValueError: The polynomial `1 − Σ a[k] B^k` has a root on or inside the unit circle.
-    """
+    """The reflections `[p]` of a stable autoregression, by Levinson's recursion backwards."""
     a = np.array(coefficients, complex)
     reflections = np.zeros_like(a)
     for k in reversed(range(len(a))):
@@ -75,13 +71,10 @@ def reflections_of(coefficients: np.ndarray, name: str) -> np.ndarray:
 
 
 def burg(runs: Sequence[np.ndarray], order: int) -> np.ndarray:
-    """Reflection coefficients `[order]` estimated from runs of samples without gaps.
+    """Reflection coefficients `[order]` estimated from runs of samples without gaps, or an error.
 
     Each minimises the mean square of forward and backward prediction errors of all runs (Burg's
     method for segments: de Waele & Broersen, IEEE Trans. Signal Process. 48, 2000).
-
-    Raises:
-        ValueError: No run is longer than the order.
     """
     if max(map(len, runs), default=0) <= order:
         raise ValueError(
@@ -116,13 +109,7 @@ class Companion(NamedTuple):
 
 
 def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Companion:
-    """The companion form of the process `h s` of a given variance, with as many states as h `[n]`.
-
-    Args:
-        process: The autoregression u, of order n.
-        variance: `E|z|²`, real.
-        h: The emission.
-    """
+    """The companion form of the process `h s` of a variance, with as many states as h `[n]`."""
     a, innovation, r = process
     n = h.shape[0]
     C = tf.concat([a[None], tf.eye(n - 1, n, dtype=a.dtype)], axis=0)
@@ -136,10 +123,8 @@ def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Com
 class OnGrid(Kernel):
     """A kernel of a process over a regular grid of one dimension.
 
-    Raises:
-        ValueError: A step that is not a positive number; when it is used, a step that was left out
-            before any fit; eagerly, points that are no whole multiples of it apart (to a hundredth
-            of the step). In graphs their covariances are NaN.
+    Points that are no whole multiples of the step apart, to a hundredth of it, are an error; in
+    graphs their covariances are NaN.
     """
 
     step: float | None
@@ -287,11 +272,7 @@ class OnGrid(Kernel):
 
 
 def step_of_grid(x: np.ndarray) -> float:
-    """The spacing of the grid that points `[N, 1]` lie on, in any order, with gaps and repeats.
-
-    Raises:
-        ValueError: They are no whole multiples of their median step apart, to a hundredth of it.
-    """
+    """The spacing of the grid that points `[N, 1]` lie on, with gaps and repeats."""
     steps = np.diff(np.unique(x))
     if x.shape[-1] != 1 or not steps.size:
         raise ValueError(f"x of shape {x.shape} shows no step of a grid: give step to the kernel")
@@ -325,11 +306,7 @@ def _loop_over_powers(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
 
 
 def step_or_none(step: float | None, name: str) -> float | None:
-    """Returns the spacing of a grid, positive, or None if it is left out.
-
-    Raises:
-        ValueError: It is not positive.
-    """
+    """Returns the spacing of a grid, positive, or None if it is left out, or raises an error."""
     if step is None:
         return None
     if np.iscomplexobj(one_number(step, name)) or not 0.0 < step < np.inf:
@@ -338,11 +315,7 @@ def step_or_none(step: float | None, name: str) -> float | None:
 
 
 def order_of(order: int, name: str) -> int:
-    """Returns an order, if it is a whole number of at least 1.
-
-    Raises:
-        ValueError: It is not, or so many coefficients are too large.
-    """
+    """Returns an order, if it is a whole number of at least 1 and not too large for memory."""
     if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {order!r}")
     check_size(2 * int(order), f"{name} {order}", "float32", f"take a smaller {name}")
@@ -350,11 +323,7 @@ def order_of(order: int, name: str) -> int:
 
 
 def vector_of(values: ArrayLike, name: str) -> np.ndarray:
-    """Returns coefficients `[p]`, p > 0, as an array.
-
-    Raises:
-        ValueError: They are no vector of numbers.
-    """
+    """Returns coefficients `[p]`, p > 0, as an array, or raises an error."""
     vector = np.asarray(values)
     if vector.ndim != 1 or not vector.size or vector.dtype.kind not in "iufc":
         raise ValueError(f"{name} must be numbers [p], p > 0, got {values!r}")

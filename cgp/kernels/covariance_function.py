@@ -432,11 +432,7 @@ def _is_foreign(kind: type[CovarianceFunction]) -> bool:
 
 
 def check_moments(moments: Any, kernel: Any) -> Pair:
-    """Returns moments, if they are what the flags of their kernel say.
-
-    Raises:
-        TypeError: They are not.
-    """
+    """Returns moments, if they are what the flags of their kernel say, or raises a TypeError."""
     if not (isinstance(moments, tuple) and len(moments) == 2):
         raise TypeError(
             f"moments of {kernel!r} must return (covariance, pseudo-covariance or None)"
@@ -463,12 +459,7 @@ def check_moments(moments: Any, kernel: Any) -> Pair:
 def check_agreement(kernel: Any, x: tf.Tensor) -> None:
     """Raises, eagerly, where `moments` and `markov_form` of a kernel describe two processes.
 
-    Args:
-        kernel: A Markov kernel.
-        x: Points `[..., 1]`, at least one; up to six of them are compared.
-
-    Raises:
-        ValueError: The covariances or pseudo-covariances differ by more than rounding.
+    Covariances at up to six of the points `[..., 1]` are compared.
     """
     form = kernel.markov_form()
     at = np.unique(x.numpy())

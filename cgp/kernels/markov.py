@@ -273,8 +273,8 @@ def widely_linear(form: MarkovForm, coefficient: tf.Tensor) -> MarkovForm:
 class Term(NamedTuple):
     """An independent term of a sum of processes: a Matérn process times a rotation.
 
-    Its states are those of `HalfIntegerMatern.markov_form`, the last of them is the signal. All
-    numbers are real scalars of the precision of the kernel.
+    Its states are those of `matern_form`, the last of them is the signal. All numbers are real
+    scalars of the precision of the kernel.
     """
 
     order: int

@@ -121,19 +121,12 @@ _MOST_POINTS = 2_000
 
 
 class Periodogram:
-    """The periodogram `|Σ w z e^{−i2πfx}|²` of series at common places, summed over the series.
+    """The periodogram `|Σ w z e^{−i2πfx}|²` of series `[B, N]` at places `[N]`, summed over series.
 
     Between plus and minus half of a cycle per median step of x, on a grid of a quarter of a cycle
     per span. Long series are spread over a fine regular grid of x first, which moves a peak by a
-    small part of the spacing of its frequencies.
-
-    Args:
-        x: Places, float64 `[N]`, at least three and not all equal.
-        z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
-
-    Raises:
-        ValueError: Steps so much shorter than the span that the grid would have more than four
-            million frequencies.
+    small part of the spacing of its frequencies. Squares of z neither overflow nor underflow; a
+    span of so many steps that the grid would have over four million frequencies is an error.
     """
 
     def __init__(self, x: np.ndarray, z: np.ndarray):
@@ -241,10 +234,7 @@ def peaks_over_dimensions(
         z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
         highest: The largest frequency of each dimension, `[D]`.
         spans: Those of x, `[D]`.
-        count: How many tones.
-
-    Returns:
-        Frequencies `[count, D]`, and the share of the power that each explains.
+        count: How many tones: frequencies `[count, D]`, and the share of the power of each.
     """
     if len(x) > _MOST_POINTS:
         sampled_rows = np.random.default_rng(0).choice(len(x), _MOST_POINTS, replace=False)

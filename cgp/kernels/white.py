@@ -139,12 +139,7 @@ class _FromStart(Kernel):
 
 
 def finite_number(number: float, name: str) -> float:
-    """Returns a finite real number.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is complex, infinite or NaN, or has another shape.
-    """
+    """Returns a finite real number, or raises an error."""
     if np.iscomplexobj(one_number(number, name)) or not np.isfinite(number):
         raise ValueError(f"{name} must be a finite real number, got {number!r}")
     return float(number)

@@ -163,11 +163,7 @@ def _coefficients(columns: np.ndarray, z: np.ndarray, are_real: bool) -> np.ndar
 
 
 def rows_of(a: np.ndarray, has_real_coefficients: bool) -> np.ndarray:
-    """The rows of least squares for complex values `[..., N, q]`.
-
-    For complex coefficients the values; for real ones real parts above imaginary parts, `[..., 2N,
-    q]`.
-    """
+    """The rows of complex values `[..., N, q]`; `[..., 2N, q]` for real coefficients."""
     return np.concatenate([a.real, a.imag], axis=-2) if has_real_coefficients else a
 
 
@@ -181,12 +177,7 @@ def whole_number(number: Any, name: str) -> int:
 
 
 def real_number(number: float, name: str) -> float:
-    """Returns a real number.
-
-    Raises:
-        TypeError: It is complex, or no number.
-        ValueError: It has another shape.
-    """
+    """Returns a real number, or raises an error."""
     if np.iscomplexobj(one_number(number, name)):
         raise TypeError(f"{name} must be real, got {number!r}")
     return float(number)

@@ -178,10 +178,7 @@ class Rational(Mean):
         self._mixing.assign(_re_and_im(mixing))
 
     def _needed(self) -> int:
-        """The least number of points that determine poles, delay and coefficients.
-
-        A tenth more than there are numbers to be found: poles, delay and coefficients.
-        """
+        """The least number of points, a tenth more than there are numbers to be found."""
         numbers = 4 * self.order + (2 if self.has_real_coefficients else 4)
         return math.ceil(numbers / 1.8)
 
@@ -219,14 +216,7 @@ def _warn_of_other_data(
     """Warns where a rational function fits conj(z), or z less a constant, far better than z.
 
     A constant that is not behind the delay, as of a leak, is not in the model, which then takes the
-    delay of the constant, zero.
-
-    Args:
-        u: As for `locate`.
-        z: As for `locate`, in units of `size`.
-        located: The poles and the delay of `locate`.
-        mean: The mean, for messages.
-        size: The largest |z| of the data.
+    delay of the constant, zero. Arguments as for `locate`; z is in units of `size`.
     """
     offsets = z.mean(axis=-1, keepdims=True)
     if located.power < _GOOD * np.mean(np.abs(z - offsets) ** 2):

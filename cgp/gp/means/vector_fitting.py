@@ -43,17 +43,9 @@ class FreePoles:
         return 1.0 / (s - poles[..., None, :])
 
     def slopes(self, s: np.ndarray, poles: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """The derivatives of a model by real parts of poles and then by places in radians.
+        """The derivatives of a model by real parts of poles and then by places, `[N, 2 order]`.
 
-        But for what fractions of the same poles amount to.
-
-        Args:
-            s: `[N, 1]`.
-            poles: `[order]`.
-            coefficients: Those of the fractions, `[columns]`.
-
-        Returns:
-            `[N, 2 order]`.
+        But for what fractions of the same poles amount to. Places are in radians, s is `[N, 1]`.
         """
         by_pole = coefficients / (s - poles) ** 2
         return np.concatenate([by_pole, 1j * by_pole], axis=-1)
@@ -67,12 +59,7 @@ class FreePoles:
     def sections(self, s: tf.Tensor, poles: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Fractions, to one length over the whole axis, and the all-pass function of each pole.
 
-        Args:
-            s: `[..., N, 1]`.
-            poles: `[order]`.
-
-        Returns:
-            `[..., N, order, fractions of each]`, `[..., N, order]`.
+        At `[..., N, 1]` they are `[..., N, order, fractions of each]` and `[..., N, order]`.
         """
         lengths = tf.cast(tf.sqrt(-2.0 * tf.math.real(poles)), s.dtype)
         return (lengths / (s - poles))[..., None], (s + tf.math.conj(poles)) / (s - poles)
@@ -163,7 +150,7 @@ class PolesAndDelay(NamedTuple):
 
 
 def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -> PolesAndDelay:
-    """The poles and the delay that all series have in common, by least squares.
+    """The poles and the delay that all series have in common, the best of several starts.
 
     A pole whose half-width, `−Re(pole)/2π`, is below a quarter of the median step of x has a prior
     (see `Rational`), for noise of the power that is left.
@@ -173,9 +160,6 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
         z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
         order: The number of poles, or of pairs.
         arrangement: Which they are.
-
-    Returns:
-        The best of several starts of the delay.
     """
     search, delays = _Search(x, z, arrangement), np.array(_delays(x, z))
     optima = search.best(search.relocated(delays, order), _REFINED)
@@ -191,16 +175,10 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
 def are_at_optimum(
     x: np.ndarray, z: np.ndarray, located: PolesAndDelay, arrangement: Arrangement
 ) -> np.ndarray:
-    """Whether the linearised model keeps a pole within a tenth of its half-width, `[order]`.
+    """Whether the linearised model keeps poles within a tenth of their half-width, `[order]`.
 
     From a pole that its prior or a bound holds it goes on, and from one that the data do not
-    determine at all it goes anywhere.
-
-    Args:
-        x: As for `locate`.
-        z: As for `locate`.
-        located: The poles and the delay of `locate`.
-        arrangement: As for `locate`.
+    determine at all it goes anywhere. Other arguments as for `locate`.
     """
     poles, search = located.poles, _Search(x, z, arrangement)
     projected = search.projected(poles, located.delay)
@@ -313,10 +291,8 @@ class _Search:
         """Starts of a model with real coefficients, at the delay of free poles and near it.
 
         Its phase goes with the delay: the error has a minimum each half of a cycle at the middle of
-        the band, and no descent leads from one to the next. Free poles have a phase of their own.
-
-        Args:
-            free: Free poles of the same data over x less the middle of the band.
+        the band, and no descent leads from one to the next. Free poles, here of the same data over
+        x less the middle of the band, have a phase of their own.
         """
         middle = 0.5 * float(self.s[0, 0].imag + self.s[-1, 0].imag)  # in radians
         cycles = 0.25 / max(abs(middle) / (2.0 * np.pi), 0.25)
