@@ -117,8 +117,8 @@ class Rational(Mean):
         both in units of f.
         """
         middle, span = self._middle_and_span()
-        poles = _complex(self._located_poles.numpy().astype(float))
-        return span * self._arrangement.all(poles) + 2j * np.pi * middle
+        re, im = np.moveaxis(self._located_poles.numpy().astype(float), -1, 0)
+        return span * self._arrangement.all(re + 1j * im) + 2j * np.pi * middle
 
     @property
     def delay(self) -> float:
@@ -144,7 +144,8 @@ class Rational(Mean):
         self._check_dimensions(x.shape[-1])
         present = ~np.isnan(z).any(axis=0)
         f, z = x[0, present, 0], z[:, present]
-        needed = self._needed()
+        # A tenth more than there are numbers to be found: poles, delay and coefficients.
+        needed = math.ceil((4 * self.order + (2 if self.has_real_coefficients else 4)) / 1.8)
         different = len(np.unique(f))
         if different < needed:
             raise ValueError(
@@ -163,9 +164,8 @@ class Rational(Mean):
         at_optimum = are_at_optimum(u, z, located, self._arrangement)
         # The squares of the first k poles have the span of the first k functions of the squares.
         poles = located.poles[np.argsort(~at_optimum, kind="stable")]
-        columns = _columns(
-            tf.constant(u), tf.constant(poles), tf.constant(located.delay), self._arrangement
-        ).numpy()
+        tensors = map(tf.constant, (u, poles, located.delay))
+        columns = _columns(*tensors, self._arrangement).numpy()
         each = self._arrangement.fractions_of_each
         squares = np.repeat(sorted(at_optimum)[::-1], each)
         used = np.flatnonzero([True] * (each * self.order + 1) + [*squares, True])
@@ -176,11 +176,6 @@ class Rational(Mean):
         self._located_poles.assign(_re_and_im(poles))
         self._located_delay.assign(located.delay)
         self._mixing.assign(_re_and_im(mixing))
-
-    def _needed(self) -> int:
-        """The least number of points, a tenth more than there are numbers to be found."""
-        numbers = 4 * self.order + (2 if self.has_real_coefficients else 4)
-        return math.ceil(numbers / 1.8)
 
     def _check_dimensions(self, dimensions: int | None) -> None:
         if dimensions not in (1, None):
@@ -221,52 +216,31 @@ def _warn_of_other_data(
     offsets = z.mean(axis=-1, keepdims=True)
     if located.power < _GOOD * np.mean(np.abs(z - offsets) ** 2):
         return
-    conjugate = locate(u, z.conj(), mean.order, mean._arrangement)
-    if conjugate.power < _FAR_BETTER * located.power:
-        _warn_of_better_fit(
-            mean,
-            z,
-            located,
-            "conj(z)",
-            conjugate,
-            "z may have the other sign of i, of the convention e^{-iωt}. Fit conj(z), whose delay "
-            "is e^{-i2πfτ}, and conjugate predictions",
-        )
-        return
-    for _ in range(3):  # the mean of z has a share of the response
-        varying = locate(u, z - offsets, mean.order, mean._arrangement)
-        if varying.power >= _FAR_BETTER * located.power:
-            return
-        offsets = _constants(u, z, varying, mean._arrangement)
-    constant = f"{size * offsets[0, 0]:.7g}"
-    of_first = "" if len(z) == 1 else " (of the first series)"
-    _warn_of_better_fit(
-        mean,
-        z,
-        located,
-        f"z - ({constant})",
-        varying,
-        f"z may stand on a constant{of_first} that is not behind the delay, as of a leak or a "
-        "reflection before the device, which is not in this mean. Measure it or take this one, "
-        "and fit z without it",
+    target, better = "conj(z)", locate(u, z.conj(), mean.order, mean._arrangement)
+    remedy = (
+        "z may have the other sign of i, of the convention e^{-iωt}. Fit conj(z), whose delay is "
+        "e^{-i2πfτ}, and conjugate predictions"
     )
-
-
-def _warn_of_better_fit(
-    mean: Rational,
-    z: np.ndarray,
-    located: PolesAndDelay,
-    target: str,
-    better: PolesAndDelay,
-    remedy: str,
-) -> None:
+    if better.power >= _FAR_BETTER * located.power:
+        for _ in range(3):  # the mean of z has a share of the response
+            better = locate(u, z - offsets, mean.order, mean._arrangement)
+            if better.power >= _FAR_BETTER * located.power:
+                return
+            offsets = _constants(u, z, better, mean._arrangement)
+        target = f"z - ({size * offsets[0, 0]:.7g})"
+        of_first = "" if len(z) == 1 else " (of the first series)"
+        remedy = (
+            f"z may stand on a constant{of_first} that is not behind the delay, as of a leak or a "
+            "reflection before the device, which is not in this mean. Measure it or take this one, "
+            "and fit z without it"
+        )
     power = np.mean(np.abs(z) ** 2)
     here, there = (10.0 * np.log10(max(fit.power / power, 1e-32)) for fit in (located, better))
     warnings.warn(
         f"{mean!r} fits {target} to an error of {there:.1f} dB of z, and z to {here:.1f} dB alone: "
         f"{remedy}",
         RuntimeWarning,
-        stacklevel=7,
+        stacklevel=6,
     )
 
 
@@ -300,16 +274,11 @@ def _columns(
     for k in range(count - 1):
         products.append(products[-1] * all_passes[..., k : k + 1])
     functions = sections * tf.concat(products, axis=-1)[..., :count, None]
-    functions = tf.reshape(
-        functions, tf.concat([tf.shape(u), [count * sections.shape[-1]]], axis=0)
-    )
+    shape = tf.concat([tf.shape(u), [count * sections.shape[-1]]], axis=0)
+    functions = tf.reshape(functions, shape)
     fractions, squares = tf.split(functions, 2, axis=-1)
     turn = tf.exp(tf.complex(zero, -2.0 * math.pi * delay * u))[..., None]
     return turn * tf.concat([fractions, constant, squares, tf.complex(zero, u)[..., None]], axis=-1)
-
-
-def _complex(re_and_im: np.ndarray) -> np.ndarray:
-    return re_and_im[..., 0] + 1j * re_and_im[..., 1]
 
 
 def _re_and_im(values: np.ndarray) -> ArrayLike:
