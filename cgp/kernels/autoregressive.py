@@ -200,13 +200,10 @@ class OnGrid(Kernel):
         C, _, P, h = self.companion()
         start = tf.linalg.matvec(P, tf.math.conj(h))
 
-        def apply(power: tf.Tensor, on: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
-            return tf.where(on[:, None], tf.einsum("ij,uj->ui", power, states), states)
-
-        def double(
-            k: tf.Tensor, power: tf.Tensor, states: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            return 2.0 * k, power @ power, apply(power, _contains_power(different, k), states)
+        def double(k: tf.Tensor, power: tf.Tensor, states: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            on = _contains_power(different, k)[:, None]
+            after = tf.where(on, tf.einsum("ij,uj->ui", power, states), states)
+            return 2.0 * k, power @ power, after
 
         _, _, states = _loop_over_powers(different, double, C, over_points(start, different))
         k = tf.reshape(tf.gather(tf.linalg.matvec(states, h), index), tf.shape(lag))
@@ -225,7 +222,7 @@ class OnGrid(Kernel):
 
             def double(
                 k: tf.Tensor, power: tf.Tensor, added: tf.Tensor, F: tf.Tensor, Q: tf.Tensor
-            ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+            ) -> tuple[tf.Tensor, ...]:
                 on = _contains_power(counts, k)[..., None, None]
                 F = tf.where(on, power @ F, F)
                 Q = tf.where(on, _congruence(power, Q) + added, Q)
@@ -475,14 +472,10 @@ class ARMA(OnGrid):
     Args:
         ar_order: The number of coefficients a.
         ma_order: The number of coefficients b.
-        variance: `E|z|²`, positive; in squared units of z.
         ar_reflections: Complex, `[ar_order]`, of modulus at most 1; None for zeros.
         ma_reflections: Complex, `[ma_order]`, of modulus at most 1: those of the autoregression of
             coefficients −b; None for zeros.
-        step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
-            of a regular x.
-        priors: TFP distributions of parameters, by name; of reflections, of their [re, im].
-        fixed, name, dtype: As for `RBF`.
+        variance, step, fixed, priors, name, dtype: As for `Autoregressive`.
 
     Raises:
         ValueError: As for `Autoregressive`.
@@ -564,7 +557,6 @@ class ARMA(OnGrid):
         # An autoregression of order n whose last coefficients are zero.
         process = levinson(tf.pad(ar, [[0, n - self.ar_order]]))
         b = -levinson(ma).coefficients
-        h = tf.concat(
-            [tf.ones([1], b.dtype), b, tf.zeros([n - 1 - self.ma_order], b.dtype)], axis=0
-        )
+        padding = tf.zeros([n - 1 - self.ma_order], b.dtype)
+        h = tf.concat([tf.ones([1], b.dtype), b, padding], axis=0)
         return companion(process, self.variance.value, h)

@@ -1,6 +1,7 @@
 """What kernels evaluate: second moments of a process, its instructions and its state-space form."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -56,13 +57,11 @@ def instruction(code: Code, *numbers: Any) -> Instruction:
 
 def joined(code: Code, programs: Iterable[Instructions | None]) -> Instructions | None:
     """The instructions of several kernels and one that combines them; None if one has none."""
-    sequence: list[Instruction] = []
     programs = list(programs)
-    for instructions in programs:
-        if instructions is None:
-            return None
-        sequence += instructions
-    return (*sequence, instruction(code, len(programs)))
+    sequences = [instructions for instructions in programs if instructions is not None]
+    if len(sequences) < len(programs):
+        return None
+    return (*itertools.chain(*sequences), instruction(code, len(programs)))
 
 
 def as_numbers(instructions: Instructions) -> np.ndarray:
@@ -107,9 +106,7 @@ class CovarianceFunction(HyperparameterLayer):
             cls.check_points = CovarianceFunction.check_points  # type: ignore[method-assign]
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """Covariance and pseudo-covariance between points, elementwise.
-
-        By default those of `markov_form`.
+        """Covariance and pseudo-covariance between points, by default those of `markov_form`.
 
         Args:
             x1: `[..., D]`.
@@ -128,11 +125,9 @@ class CovarianceFunction(HyperparameterLayer):
         return tf.math.real(k) if self.is_real else k, c
 
     def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """The moments, after a comparison with the flags and with `markov_form`.
+        """The moments, or an error where they are not what the flags say.
 
-        Raises:
-            TypeError: They are not what the flags say.
-            ValueError: At the first use outside of graphs: they are not those of `markov_form`.
+        At the first use outside of graphs they are compared with `markov_form`.
         """
         if not self._agrees and tf.executing_eagerly() and tf.size(x1) > 0:
             # The tests of cgp compare the kernels of cgp.
@@ -167,8 +162,7 @@ class CovarianceFunction(HyperparameterLayer):
     def markov_terms(self) -> Terms | None:
         """The process of `markov_form` as a sum of terms in closed form, with the same states.
 
-        Returns:
-            None where it is not known to be one, which is always right.
+        None where it is not known to be one, which is always right.
         """
         return None
 

@@ -137,14 +137,12 @@ class UniformDelays(ScaledDelays):
     Times `Rotation(frequency=-delay)` the first echo comes after a delay. It is not Markov.
 
     Args:
-        variance: `E|H|²`, positive; in squared units of H.
         width: From the first to the last delay, positive; in seconds where x is in hertz,
             microseconds where it is in megahertz.
-        fixed, priors, name, dtype: As for `RBF`.
+        variance, fixed, priors, name, dtype: As for `ExponentialDelays`.
 
     Raises:
-        ValueError: A variance or a width that is not positive; x of several dimensions, when it is
-            evaluated (see `ExponentialDelays` for a kernel of one coordinate).
+        ValueError: As for `ExponentialDelays`, whose example has a kernel of one coordinate.
 
     Example:
         >>> from cgp.kernels import UniformDelays
@@ -244,10 +242,8 @@ class TappedDelays(DelayProfile):
         lag = (f1 - f2)[..., 0]
         # One after the other: an array of pairs and taps would not fit where those of pairs do.
         turned = [(power, *cosine_and_sine(-delay * lag)) for delay, power in self._taps()]
-        return tf.complex(
-            tf.add_n([power * cosine for power, cosine, _ in turned]),
-            tf.add_n([power * sine for power, _, sine in turned]),
-        )
+        re = tf.add_n([power * cosine for power, cosine, _ in turned])
+        return tf.complex(re, tf.add_n([power * sine for power, _, sine in turned]))
 
     def _taps(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """Delay and power of each tap."""
@@ -256,9 +252,8 @@ class TappedDelays(DelayProfile):
 
     def spectrum(self) -> Spectrum:
         """The spectrum, a line for each tap, at minus its delay."""
-        return Spectrum(
-            lines=-self.delays.numpy().astype(float), powers=self.powers.numpy().astype(float)
-        )
+        delays, powers = (p.numpy().astype(float) for p in (self.delays, self.powers))
+        return Spectrum(lines=-delays, powers=powers)
 
     def markov_form(self) -> MarkovForm:
         """The state-space form, of one state for each tap, which turns."""

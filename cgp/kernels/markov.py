@@ -10,6 +10,7 @@ digits over short steps.
 Each kernel has its own form in its own class; here is what they share.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -159,8 +160,8 @@ def block_diagonal(blocks: Iterable[tf.Tensor]) -> tf.Tensor:
     sizes = [block.shape[-1] for block in blocks]
     rows = []
     for i, block in enumerate(blocks):
-        before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
-        rows.append(tf.pad(block, [[0, 0]] * (block.shape.rank - 1) + [[before, after]]))
+        beside = [sum(sizes[:i]), sum(sizes[i + 1 :])]
+        rows.append(tf.pad(block, [[0, 0]] * (block.shape.rank - 1) + [beside]))
     return tf.concat(rows, axis=-2)
 
 
@@ -293,12 +294,8 @@ Terms = tuple[Term, ...]
 
 def terms_of_sum(processes: Sequence[Terms | None]) -> Terms | None:
     """The terms of a sum of processes; None where those of one process are not known."""
-    sum_: Terms = ()
-    for terms in processes:
-        if terms is None:
-            return None
-        sum_ += terms
-    return sum_
+    of_processes = [terms for terms in processes if terms is not None]
+    return tuple(itertools.chain(*of_processes)) if len(of_processes) == len(processes) else None
 
 
 def terms_of_product(a: Terms | None, b: Terms | None) -> Terms | None:
@@ -311,24 +308,18 @@ def terms_of_product(a: Terms | None, b: Terms | None) -> Terms | None:
     if any(p.order + q.order and None not in (p.rate, q.rate) for p, q in pairs):
         return None  # a smooth process that decays faster is no Matérn process
     return tuple(
-        Term(
-            max(p.order, q.order),
-            p.variance * q.variance,
-            _added(p.rate, q.rate),
-            _added(p.frequency, q.frequency),
-        )
+        Term(max(p.order, q.order), p.variance * q.variance, *map(_added, p[2:], q[2:]))
         for p, q in pairs
     )
 
 
 def terms_of_conjugate(terms: Terms | None) -> Terms | None:
     """The terms of the conjugate process, which turns the other way."""
-    if terms is None:
-        return None
-    return tuple(
-        term._replace(frequency=None if term.frequency is None else -term.frequency)
-        for term in terms
-    )
+
+    def turned(term: Term) -> Term:
+        return term._replace(frequency=None if term.frequency is None else -term.frequency)
+
+    return None if terms is None else tuple(map(turned, terms))
 
 
 def _size(terms: Terms) -> int:

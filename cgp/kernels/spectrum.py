@@ -7,7 +7,7 @@ complex process. White noise, which points at different x do not share, has neit
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -151,22 +151,12 @@ class Periodogram:
         return self.on_grid(self.z)
 
     def peaks(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The frequencies of `count` tones, and the share of the power that each explains.
+        """The frequencies of `count` tones, and the share of the power that each explains."""
 
-        One after the other the highest peak is taken, and the tones so far are fitted together
-        and subtracted (orthogonal matching pursuit: Pati, Rezaiifar & Krishnaprasad, 1993).
-        """
-        frequencies: list[float] = []
-        shares = []
-        residual, total = self.z, _power(self.z)
-        for _ in range(count):
-            power_before = _power(residual)
-            frequencies.append(self._highest(residual))
-            tones = np.exp(2j * np.pi * np.outer(self.x, frequencies))
-            amplitudes = np.linalg.lstsq(tones, self.z.T, rcond=None)[0]
-            residual = self.z - (tones @ amplitudes).T
-            shares.append(max(power_before - _power(residual), 0.0) / total)
-        return np.array(frequencies), np.array(shares)
+        def tones_of(frequencies: list) -> np.ndarray:
+            return np.exp(2j * np.pi * np.outer(self.x, frequencies))
+
+        return _pursued(self.z, count, self._highest, tones_of)
 
     def _highest(self, z: np.ndarray) -> float:
         """The frequency of the highest peak, refined between the points of the grid."""
@@ -174,12 +164,8 @@ class Periodogram:
         peak = int(np.argmax(power))
         if not 0 < peak < len(self.grid) - 1:
             return float(self.grid[peak])
-        # The vertex of the parabola through the log powers of the peak and its neighbours.
         nearest = self._at_frequencies(self.grid[peak - 1 : peak + 2], z)
-        below, top, above = np.log(np.maximum(nearest, 1e-300))
-        curvature = below - 2.0 * top + above
-        offset = 0.5 * (below - above) / curvature if curvature < 0 else 0.0
-        return float(self.grid[peak] + np.clip(offset, -1.0, 1.0) * self.spacing)
+        return float(self.grid[peak] + _vertex(nearest) * self.spacing)
 
     def on_grid(self, z: np.ndarray) -> np.ndarray:
         """The periodogram of series `[B, N]` at the same places, at the frequencies of `grid`."""
@@ -252,33 +238,48 @@ def peaks_over_dimensions(
     joint_phases = later_phases[0]
     for phases in later_phases[1:]:
         joint_phases = (joint_phases[:, None] * phases).reshape(-1, len(x))
-    frequencies: list[np.ndarray] = []
-    shares, residual = [], z
-    for _ in range(count):
+
+    def highest(residual: np.ndarray) -> np.ndarray:
         power = sum(np.abs((first_phases * series) @ joint_phases.T) ** 2 for series in residual)
         place = np.unravel_index(np.argmax(power), [len(grid) for grid in grids])
         peak = np.array([grid[i] for grid, i in zip(grids, place, strict=True)])
-        frequencies.append(_refined(peak, x, residual, 0.25 / spans))
-        tones = np.exp(2j * np.pi * x @ np.transpose(frequencies))
+        for dimension, step in [*enumerate(0.25 / spans)] * 2:  # one at a time
+            near = np.tile(peak, (3, 1))
+            near[:, dimension] += step * np.array([-1.0, 0.0, 1.0])
+            powers = np.sum(np.abs(np.exp(-2j * np.pi * near @ x.T) @ residual.T) ** 2, axis=1)
+            peak[dimension] += _vertex(powers) * step
+        return peak
+
+    return _pursued(z, count, highest, lambda f: np.exp(2j * np.pi * x @ np.transpose(f)))
+
+
+def _pursued(
+    z: np.ndarray,
+    count: int,
+    highest: Callable[[np.ndarray], Any],
+    tones_of: Callable[[list], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The frequencies of so many tones, and the share of the power that each explains.
+
+    One after the other the highest peak is taken, and the tones so far are fitted together
+    and subtracted (orthogonal matching pursuit: Pati, Rezaiifar & Krishnaprasad, 1993).
+    """
+    frequencies: list = []
+    shares, residual = [], z
+    for _ in range(count):
+        frequencies.append(highest(residual))
+        tones = tones_of(frequencies)
         amplitudes = np.linalg.lstsq(tones, z.T, rcond=None)[0]
         power_before, residual = _power(residual), z - (tones @ amplitudes).T
         shares.append(max(power_before - _power(residual), 0.0) / _power(z))
     return np.array(frequencies), np.array(shares)
 
 
-def _refined(peak: np.ndarray, x: np.ndarray, z: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The vertex of the parabolas through the log powers about a peak, one dimension at a time."""
-    peak = peak.copy()
-    for _ in range(2):
-        for dimension, step in enumerate(steps):
-            near = np.tile(peak, (3, 1))
-            near[:, dimension] += step * np.array([-1.0, 0.0, 1.0])
-            powers = np.sum(np.abs(np.exp(-2j * np.pi * near @ x.T) @ z.T) ** 2, axis=1)
-            below, top, above = np.log(np.maximum(powers, 1e-300))
-            curvature = below - 2.0 * top + above
-            offset = 0.5 * (below - above) / curvature if curvature < 0 else 0.0
-            peak[dimension] += np.clip(offset, -1.0, 1.0) * step
-    return peak
+def _vertex(powers: np.ndarray) -> float:
+    """The vertex of the parabola through the logs of three powers, in steps from the middle."""
+    below, top, above = np.log(np.maximum(powers, 1e-300))
+    curvature = below - 2.0 * top + above
+    return float(np.clip(0.5 * (below - above) / curvature, -1.0, 1.0)) if curvature < 0 else 0.0
 
 
 def _power(z: np.ndarray) -> float:
