@@ -339,17 +339,14 @@ class Autoregressive(OnGrid):
     Args:
         order: The number of coefficients.
         variance: `E|z|²`, positive; in squared units of z.
-        reflections: Complex, `[order]`, of modulus at most 1; None for zeros, white noise over the
-            grid.
-        step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
-            of a regular x.
+        reflections: Complex, `[order]`, of modulus at most 1; None for zeros, white noise.
+        step: The spacing of the grid, positive, in units of x; None for that of x in the first fit.
         priors: TFP distributions of parameters, by name; of reflections, of their [re, im].
         fixed, name, dtype: As for `RBF`.
 
     Raises:
-        ValueError: An order below 1, reflections of another number or outside the unit disk, a
-            step that is not positive; eagerly, when it is used, points that are no whole multiples
-            of the step apart.
+        ValueError: An order below 1, reflections of another number or outside the unit disk, a step
+            that is not positive; eagerly, in use, points that are no whole multiples of it apart.
 
     Example:
         >>> import numpy as np

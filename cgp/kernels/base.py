@@ -71,8 +71,7 @@ class Kernel(CovarianceFunction):
     Example:
         Straight lines of a random slope. The hyperparameters are declared as fields, of which
         `declared` writes the constructor; a class may have its own, which passes on keywords and
-        calls `declare_parameters`. The registration is for loading; `is_real` is for products with
-        improper kernels.
+        calls `declare_parameters`. The registration is for loading, `is_real` for improper factors.
 
         >>> import keras, tensorflow as tf
         >>> from cgp.kernels import RBF, Kernel

@@ -74,8 +74,7 @@ class CovarianceFunction(HyperparameterLayer):
     """A layer that evaluates the second moments of a zero-mean complex process.
 
     These are the covariance `E[z(x1) conj(z(x2))]` and the pseudo-covariance `E[z(x1) z(x2)]`, zero
-    when the process is proper. `Kernel`, its one subclass, adds the algebra, and says how to write
-    one.
+    when the process is proper. `Kernel`, its one subclass, adds the algebra.
     """
 
     is_proper: bool = True
@@ -121,7 +120,8 @@ class CovarianceFunction(HyperparameterLayer):
         """
         if type(self).markov_form is CovarianceFunction.markov_form:
             raise NotImplementedError(f"{self!r} must implement moments, or else markov_form")
-        k, c = self.markov_form().moments(coordinate(x1, self), x2[..., 0])
+        at = coordinate(x1, self)
+        k, c = self.markov_form().moments(at, x2[..., 0])
         return tf.math.real(k) if self.is_real else k, c
 
     def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
@@ -203,9 +203,8 @@ class CovarianceFunction(HyperparameterLayer):
         Raises:
             TypeError: Frequencies that are not real numbers.
             ValueError: Frequencies that are not finite; a process that has lines, as `Constant`,
-                `Rotation`, `Periodic` and `TappedDelays` have alone, or white noise; a process that
-                is not stationary, is over several dimensions, or a product whose density has no
-                closed form.
+                `Rotation`, `Periodic` and `TappedDelays` have alone, or white noise; one that is
+                not stationary, or over several dimensions; a product without a closed form.
 
         Example:
             >>> from cgp.kernels import Matern12, Rotation
@@ -268,8 +267,7 @@ class CovarianceFunction(HyperparameterLayer):
 
         Raises:
             TypeError: Complex inputs.
-            ValueError: NaN inputs, shapes that do not fit, or points that float32 does not tell
-                apart.
+            ValueError: NaN inputs, shapes that do not fit, points that float32 cannot tell apart.
         """
         return self.moments_matrix(x1, x2)[0]
 

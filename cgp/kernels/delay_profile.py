@@ -83,8 +83,7 @@ class ExponentialDelays(ScaledDelays):
         fixed, priors, name, dtype: As for `RBF`.
 
     Raises:
-        ValueError: A variance or a delay spread that is not positive; x of several dimensions, when
-            it is evaluated.
+        ValueError: Parameters that are not positive; when evaluated, x of several dimensions.
 
     Example:
         >>> from cgp.kernels import ExponentialDelays, Rotation
@@ -194,9 +193,8 @@ class TappedDelays(DelayProfile):
 
     Raises:
         TypeError: Complex delays or powers.
-        ValueError: No delays, powers of another number or that are not positive; x of several
-            dimensions, when it is evaluated (see `ExponentialDelays` for a kernel of one
-            coordinate).
+        ValueError: No delays, powers of another number or that are not positive; when evaluated, x
+            of several dimensions (see `ExponentialDelays` for a kernel of one coordinate).
 
     Example:
         >>> from cgp.kernels import TappedDelays
@@ -290,8 +288,7 @@ class Szego(Kernel):
 
     Raises:
         TypeError: A `real_response` that is not a bool.
-        ValueError: A variance or a decay that is not positive; frequencies of several dimensions,
-            when it is evaluated.
+        ValueError: Parameters that are not positive; when evaluated, x of several dimensions.
 
     Example:
         >>> import math

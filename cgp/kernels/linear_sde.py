@@ -43,9 +43,8 @@ def linear_sde(
     slow states keep their digits beside fast ones, and short steps beside long ones.
 
     Args:
-        generator: The drift A and the diffusion W, `[n, n]`, real or complex. The eigenvalues of A
-            have negative real parts; W is Hermitian and positive semidefinite. A sets the precision
-            of the form.
+        generator: The drift A, whose eigenvalues have negative real parts, and the diffusion W,
+            Hermitian and positive semidefinite; `[n, n]`, of any dtype, the form of that of A.
         h: The emission, `[n]`, real or complex.
         stationary: The covariance of the state, `[n, n]`, where it is known: the solution P of the
             Lyapunov equation `A P + P Aᴴ + W = 0`.
@@ -199,9 +198,8 @@ class MarkovApproximation(UnaryCombination):
       `I_j(ℓ⁻²) e^{−ℓ⁻²}` (Solin & Särkkä, AISTATS 2014); 2 order + 1 states. The error is the share
       of the higher harmonics in the variance.
     - `RBF`: the reciprocal of its spectral density, truncated after `order` terms of its power
-      series (Hartikainen & Särkkä, MLSP 2010), at the same variance; `order` states. The error is
-      at most 0.42, 0.14, 0.053, 0.022, 0.0095, 0.0043, 0.0020 and 0.00092 of the variance, for
-      orders 1 to 8.
+      series (Hartikainen & Särkkä, MLSP 2010), at the same variance; `order` states. Of orders 1
+      to 8 the error is at most 0.42, 0.14, 0.053, 0.022, 0.0095, 0.0043, 0.0020 and 0.00092 of it.
 
     Args:
         kernel: A `Periodic` or an `RBF` over one-dimensional inputs. Its parameters are shared.
@@ -330,8 +328,7 @@ class Driven(Combination):
 
     Args:
         resonance: `Matern12(...) * Rotation(...)`: its length scale and frequency are those of s.
-            Its variance is a gain, and multiplies that of the signal: keep it fixed at 1, as the
-            excitation has one too.
+            Its variance is a gain: keep it fixed at 1, as the excitation has a variance too.
         excitation: The kernel of χ: Markov and stationary; sums and products are fine. Not `White`,
             which has no effect in a differential equation. An improper one, as winds and tides
             along an ellipse are, makes an improper process.

@@ -46,8 +46,7 @@ class Rotation(Kernel):
     Args:
         frequency: In cycles per unit of x, of either sign; one number, or one for each dimension of
             x, as it is if left out. An optimizer of Keras moves it by its learning rate times a
-            hundredth of this value, and `LBFGS` as far as the likelihood says: let the latter find
-            it.
+            hundredth of this value, `LBFGS` as far as the likelihood says: let the latter find it.
         fixed, priors, name, dtype: As for `RBF`.
 
     Example:
@@ -141,15 +140,13 @@ class Rotation(Kernel):
             **kwargs: As for the constructor.
 
         Returns:
-            A `Rotation` whose frequency is that of the peak, refined between grid points; with a
-            count, a list of so many.
+            A `Rotation` at the peak, refined between grid points; with a count, a list of so many.
 
         Raises:
             TypeError: Complex x or real z.
             ValueError: A count that is no whole number from 1 to N; fewer than three points, shapes
                 that are not `[N]`, NaN in x, or infinities; a constant z, whose periodogram has no
-                peak; steps so much shorter than the span that the grid would have more than four
-                million frequencies.
+                peak; a span of so many steps that the grid had over four million frequencies.
 
         Example:
             >>> import numpy as np
@@ -245,15 +242,13 @@ class EllipticalOU(Kernel):
         α₁ = damping,    β₁ = 2π frequency (1 + |c|²) / (1 − |c|²),
         −α₂ + iβ₂ = −i4π frequency c / (1 − |c|²),
 
-    so that `α₂² + β₂² < β₁²`. W is improper as z is, of diffusion `A = E|dW|²/dx`. It is the
-    process of `WidelyLinear(Matern12(lengthscale=1/damping) * Rotation(frequency), c)`, under its
-    own names.
+    so that `α₂² + β₂² < β₁²`. W is improper as z is, of diffusion `A = E|dW|²/dx`. The process is
+    that of `WidelyLinear(Matern12(lengthscale=1/damping) * Rotation(frequency), c)`.
 
     Args:
         variance: `E|z|²`, positive; in squared units of z.
         damping: α₁, positive; per unit of x.
-        frequency: That of u and of the turns along the ellipse, in cycles per unit of x; positive
-            for anticlockwise ones.
+        frequency: Of the turns along the ellipse, in cycles per unit of x; positive anticlockwise.
         coefficient: c, complex, of modulus at most 1: (a − b) / (a + b) of the half-axes a and b of
             the ellipse in modulus, its argument twice the angle of the long one.
         priors: TFP distributions of parameters, by name; of the coefficient, of its [re, im].

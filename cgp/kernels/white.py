@@ -78,9 +78,8 @@ class White(Kernel):
 class Zero(Kernel):
     """The covariance of no process: zero everywhere.
 
-    A Gaussian process with it is its mean in white noise: with a marginalised trend a regression by
-    least squares, with `cgp.means.Rational` a rational fit, whose uncertainty is that of the
-    coefficients alone.
+    A Gaussian process with it is its mean in white noise: with a marginalised trend least squares,
+    with `cgp.means.Rational` a rational fit, whose uncertainty is that of the coefficients alone.
 
     Args:
         name: A name.
@@ -157,8 +156,7 @@ class RandomWalk(_FromStart):
     It is zero at the start; `+ Constant(...)` for a level that is not known there.
 
     Args:
-        variance: The variance of the change over a unit of x, positive; in squared units of z per
-            unit of x.
+        variance: Of the change over a unit of x, positive; in squared units of z per unit of x.
         start: Where the walk is zero; all x are at or beyond it.
         fixed, priors, name, dtype: As for `RBF`.
 
@@ -203,10 +201,8 @@ class IntegratedRandomWalk(_FromStart):
     level that is not known there, `+ RandomWalk(...)` for one that drifts by itself.
 
     Args:
-        variance: The variance of the change of the slope over a unit of x, positive; in squared
-            units of z per cubed unit of x.
-        slope_variance: The variance of the slope at the start, positive; in squared units of z per
-            squared unit of x.
+        variance: Of the change of slope over a unit of x, positive; in squared units of z per x³.
+        slope_variance: Of the slope at the start, positive; in squared units of z per x².
         start: Where the level is zero; all x are at or beyond it.
         fixed, priors, name, dtype: As for `RBF`.
 

@@ -65,8 +65,7 @@ class ToComplex(keras.layers.Layer):
 
     Args:
         name: A name.
-        dtype: "float64" for complex128, that of models which are not told otherwise, or "float32"
-            for complex64.
+        dtype: "float64" for complex128, the default of models, or "float32" for complex64.
 
     Input shape: real, `[..., 2 k]`.
 

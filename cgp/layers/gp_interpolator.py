@@ -226,8 +226,7 @@ class GPInterpolator(HyperparameterLayer):
             TypeError: A real z, complex positions, a precision that is not the layer's, no arrays.
             ValueError: Shapes that do not fit, no series; eagerly, NaN in positions, noise that no
                 sample can have. Under XLA.
-            tf.errors.InvalidArgumentError: In a graph, batch axes that do not fit; noise that no
-                sample can have.
+            tf.errors.InvalidArgumentError: In a graph, batch axes or noise that cannot be.
         """
         if is_compiled_by_xla():
             raise ValueError(

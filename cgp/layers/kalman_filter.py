@@ -167,8 +167,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         """Filters series.
 
         Args:
-            z: `[B, T, M]`, of the dtype of the model; NaN where missing. Or a pair of series
-                and inputs.
+            z: `[B, T, M]`, of the dtype of the model; NaN where missing. Or a pair `(z, inputs)`.
             missing: Bool, broadcast against z: True where missing.
             inputs: Known inputs of a model with B, `[B, T, k]`.
 
@@ -286,10 +285,10 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
                 `[B, T, M]` and of inputs `[B, T, k]`; or a dataset of batches. With an engine, a
                 list of such data, or of what the engine turns into them.
             y: None: a filter learns from series alone.
-            *args: Further arguments of Keras's `fit`.
             missing: Bool, broadcast against x: True where missing.
             engine: What shares the shards of data out among workers, as for `cgp.Model.fit`.
-            **kwargs: Further arguments of Keras's `fit`.
+            *args: Further arguments of Keras's `fit`.
+            **kwargs: The same, by name.
 
         Warns:
             RuntimeWarning: More series than samples in each, as where axes are the other way
@@ -358,18 +357,16 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         """Predicts an observation, then updates the state with it.
 
         Args:
-            z: `[M]`, or a number where M is 1, or `[B, M]` of B streams; NaN where missing. The
-                first call decides.
+            z: `[M]`, or a number where M is 1, or `[B, M]` of B streams, as the first call decides;
+                NaN where missing.
             missing: Bool, broadcast against z: True where missing.
-            inputs: Of a model with B, `[k]`, or a number where k is 1, or `[B, k]`: from this
-                observation to the next.
+            inputs: Of a model with B, `[k]` or `[B, k]`, or a number where k is 1: to the next z.
 
         Returns:
             `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction
             of z (by an `Iterated` rule or a likelihood it is of what stands for z, and a forecast
-            only where z is missing),
-            `innovation` z minus its mean, `filtered` the state after the update. The first and last
-            are `(mean, variance, pseudo_variance)`.
+            only where z is missing), `innovation` z minus its mean, `filtered` the state after the
+            update. The first and last are `(mean, variance, pseudo_variance)`.
 
         Raises:
             TypeError: A real observation of a complex model, or a complex one of a real model.
@@ -444,8 +441,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
                 the first leads from the next observation to the one after it.
 
         Returns:
-            A `Forecast` of NumPy arrays, `[steps, ...]` or `[B, steps, ...]`, as from
-            `cgp.statespace.forecast`.
+            A `Forecast`, NumPy, `[steps, ...]` or `[B, steps, ...]`: see `cgp.statespace.forecast`.
 
         Raises:
             TypeError: Steps that are no integer.
@@ -509,8 +505,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         """Reads the state of the streams, and makes them where there are none.
 
         Raises:
-            ValueError: A state that is not finite, or that this filter could not have saved; the
-                state is as it was.
+            ValueError: A state that this filter could not have saved; the state is as it was.
         """
         if self.stream is None and "streams" in store:
             self._make_stream(int(np.asarray(store["streams"])) or None)

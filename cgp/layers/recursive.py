@@ -30,8 +30,7 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         stateful: Whether the state is kept in weights between batches, which are then of one size.
         name: A name.
 
-    Input shape: of a filter series `[B, T, M]`; of a process a pair of inputs `[B, T, D]` and
-        observations `[B, T]`.
+    Input shape: of a filter series `[B, T, M]`; of a process a pair `[B, T, D]`, `[B, T]` of x, z.
 
     Output shape: a dictionary, `[B, T, ...]` or, without `return_sequences`, `[B, ...]`: of a
         filter that of its `call`, of others the fields of `Step`, as "predicted_mean". With

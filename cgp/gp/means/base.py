@@ -189,8 +189,7 @@ class Constant(Mean):
     """A constant complex mean, learned with the hyperparameters.
 
     Args:
-        value: Its initial value, in units of z; if None zero, until a fit starts it from the mean
-            of the data.
+        value: Its initial value, in units of z; if None zero, until a fit takes the mean of data.
         fixed: `("value",)` to keep it there.
         priors: `{"value": ...}`, a TFP distribution of its [re, im].
         name: A name for its parameters.
@@ -232,8 +231,8 @@ class Polynomial(Mean):
 
     Args:
         degree: Of the polynomial, at least 0.
-        coefficients: Initial values of β, `[degree + 1]`, complex; if None zeros, until a fit
-            starts them from those of least squares. Not for a marginalised trend.
+        coefficients: Initial β, `[degree + 1]`, complex; if None zeros, until a fit starts them by
+            least squares. Not for a marginalised trend.
         marginalized: Whether the coefficients are marginalised instead of learned.
         center: In units of x.
         scale: In units of x, positive.

@@ -51,16 +51,14 @@ class Rational(Mean):
     be the frequency itself, not that from a carrier. Where the band is not far above zero, as that
     of a low-pass filter, that halves the numbers to be found; far above it there is little
     difference. Two real poles need two pairs, unless they are one. The coefficients are real then,
-    and the process is improper (`gp.predict` has a pseudo-variance, and matrices have twice as many
-    rows).
+    and the process is improper (`gp.predict` has a pseudo-variance, matrices twice as many rows).
 
     A pole much narrower than the step of f may fit the noise of a single sample. Where its
     half-width, `−Re(pole)/2π`, is below a quarter w of the median step, it has a prior of log
     density `−½ (log(w/half-width)/¼)²`, which data with little noise overcome; it is at least a
     fiftieth of the step, and at most ten spans of f. Noise that is known of each sample has no part
     in where poles are located: leave samples out, as NaN, that are far noisier than others. Too
-    high an order fits noise too: choose it by cross-validation that fits again, not by the
-    likelihood.
+    high an order fits noise: choose it by cross-validation with new fits, not by the likelihood.
 
     Args:
         order: The number of poles, at least 0; of pairs, if the response is real.
