@@ -18,7 +18,6 @@ from cgp.kernels.covariance_function import (
     CovarianceFunction,
     Instructions,
     add,
-    instruction,
     joined,
     multiply,
 )
@@ -155,18 +154,13 @@ class Constant(Kernel):
                [2., 2.]])
     """
 
-    is_real = True
+    is_real, code, trend_degree = True, Code.CONSTANT, 0
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
         shape = tf.broadcast_dynamic_shape(tf.shape(x1)[:-1], tf.shape(x2)[:-1])
         return tf.broadcast_to(self.variance.value, shape), None
-
-    @property
-    def trend_degree(self) -> int | None:
-        """The degree of the trend, 0: a constant."""
-        return 0
 
     def has_level(self, x: np.ndarray) -> bool:
         """Whether a large constant is likely: yes, a constant of any size."""
@@ -175,10 +169,6 @@ class Constant(Kernel):
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """The start of the variance: the squared offset of the data."""
         return rules.trend_variance(0) if name == "variance" else super().start_of(name, rules)
-
-    def instructions(self) -> Instructions:
-        """The instructions that evaluate the kernel in the compiled core."""
-        return (instruction(Code.CONSTANT, self.variance),)
 
     def markov_form(self) -> MarkovForm:
         """The state-space form, of one state, which is constant."""
@@ -202,8 +192,8 @@ class Constant(Kernel):
 class Combination(Kernel):
     """A kernel made of other kernels, which other holders may share."""
 
-    argument = "parts"
-    """The name of the constructor's argument that takes the kernels."""
+    arguments: tuple[str, ...] = ("parts",)
+    """The names of the constructor's arguments that take kernels."""
 
     def __init__(
         self,
@@ -252,15 +242,17 @@ class Combination(Kernel):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the kernels serialised."""
-        kernels = keras.saving.serialize_keras_object(getattr(self, self.argument))
-        return {**super().get_config(), self.argument: kernels}
+        serialize = keras.saving.serialize_keras_object
+        kernels = {name: serialize(getattr(self, name)) for name in self.arguments}
+        return {**super().get_config(), **kernels}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The kernel of a config; kernels that are one object in it are one object again."""
         with sharing_scope():
-            kernels = keras.saving.deserialize_keras_object(config[cls.argument])
-            return super().from_config({**config, cls.argument: kernels})
+            deserialize = keras.saving.deserialize_keras_object
+            kernels = {name: deserialize(config[name]) for name in cls.arguments}
+            return super().from_config({**config, **kernels})
 
 
 def left_out_of_factors(factors: Iterable[CovarianceFunction]) -> list[Parameter]:

@@ -87,6 +87,8 @@ class CovarianceFunction(HyperparameterLayer):
     """The kernels that this one is made of."""
     is_sum: bool = False
     """Whether it is the sum of its parts."""
+    code: Code | None = None
+    """The instruction that evaluates it from its hyperparameters in their order; None for none."""
     _agrees = False
     """Whether `moments` and `markov_form` are known to be of one process."""
 
@@ -150,7 +152,7 @@ class CovarianceFunction(HyperparameterLayer):
 
     def instructions(self) -> Instructions | None:
         """The instructions that evaluate the kernel in the compiled core; None without any."""
-        return None
+        return None if self.code is None else (instruction(self.code, *self.own_parameters),)
 
     def program(self) -> np.ndarray | None:
         """The instructions as an array of numbers; None for a kernel of a class outside of cgp."""

@@ -19,7 +19,7 @@ from cgp.training.parameters import UNIT_DISK, Parameter
 class UnaryCombination(Combination):
     """A kernel made of one other kernel."""
 
-    argument = "kernel"
+    arguments = ("kernel",)
 
     def __init__(
         self, kernel: Kernel, *, name: str | None = None, dtype: str | None = None, **kwargs: Any

@@ -25,7 +25,6 @@ from cgp.kernels.rotation import Rotation
 from cgp.kernels.stationary import RBF, Matern12, Periodic
 from cgp.linalg.arguments import ArrayLike, as_complex, real_as
 from cgp.training.parameters import Parameter
-from cgp.training.sharing import sharing_scope
 
 # Terms of the power series, where the norm of A times the step is at most a half.
 _TERMS = 20
@@ -347,7 +346,7 @@ class Driven(Combination):
         0.435
     """
 
-    argument = "resonance"
+    arguments = ("resonance", "excitation")
 
     def __init__(
         self,
@@ -446,18 +445,6 @@ class Driven(Combination):
     def shares(self, power: float, is_selected: Callable[[Parameter], bool]) -> list[float]:
         """The shares of the power: all for the excitation, whose variance scales the signal."""
         return [1.0, power]
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, the kernels serialised."""
-        excitation = keras.saving.serialize_keras_object(self.excitation)
-        return {**super().get_config(), "excitation": excitation}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Driven":
-        """The kernel of a config; kernels that are one object in it are one object again."""
-        with sharing_scope():
-            excitation = keras.saving.deserialize_keras_object(config["excitation"])
-            return super().from_config({**config, "excitation": excitation})
 
     def __repr__(self) -> str:
         return f"Driven({self.resonance!r}, {self.excitation!r})"

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.kernels.base import Kernel
-from cgp.kernels.covariance_function import Code, Instructions, instruction
+from cgp.kernels.covariance_function import Code
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import (
     Generator,
@@ -55,6 +55,7 @@ class Rotation(Kernel):
         array([[0.+1.j]])
     """
 
+    code = Code.ROTATION
     # Optimizers move it in steps of a hundredth of its initial value.
     frequency: Hyperparameter = Hyperparameter(
         REAL, default=None, per_dimension=True, relative_step=0.01
@@ -79,10 +80,6 @@ class Rotation(Kernel):
         # The difference first: a date times a frequency would lose the digits that matter.
         turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
         return tf.complex(*cosine_and_sine(turns)), None
-
-    def instructions(self) -> Instructions:
-        """The instructions that evaluate the kernel in the compiled core."""
-        return (instruction(Code.ROTATION, self.frequency),)
 
     def _check_resolved(self, *points: tf.Tensor) -> None:
         """Raises, eagerly, for points whose neighbours in their dtype are a turn away."""

@@ -51,8 +51,6 @@ class Stationary(Kernel):
     is_real = True
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
-    code: ClassVar[Code]
-    """The instruction that evaluates the kernel."""
     tfp_name: ClassVar[str]
     """The name of the kernel in TensorFlow Probability."""
 
@@ -74,10 +72,6 @@ class Stationary(Kernel):
         """Whether a large constant is likely: yes if a length scale is far above the span of x."""
         scale = self.lengthscale
         return not scale.is_left_out and bool(np.all(scale.numpy() > 10.0 * np.ptp(x, axis=0)))
-
-    def instructions(self) -> Instructions:
-        """The instructions that evaluate the kernel in the compiled core."""
-        return (instruction(self.code, self.variance, self.lengthscale),)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -186,7 +180,7 @@ class Periodic(Kernel):
         array([[0.2707, 2.    ]])
     """
 
-    is_real = True
+    is_real, code = True, Code.PERIODIC
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     # In steps of one percent, as in `Rotation`.
@@ -225,10 +219,6 @@ class Periodic(Kernel):
         there = shares > 1e-16
         lines = float(self.frequency) * numbers[there]
         return Spectrum(lines=lines, powers=float(self.variance) * shares[there])
-
-    def instructions(self) -> Instructions:
-        """The instructions that evaluate the kernel in the compiled core."""
-        return (instruction(Code.PERIODIC, self.variance, self.lengthscale, self.frequency),)
 
 
 class HalfIntegerMatern(Stationary):

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
-from cgp.kernels.covariance_function import Code, Instructions, instruction
+from cgp.kernels.covariance_function import Code
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, emission_of_last, over_points, stack_matrices
 from cgp.kernels.spectrum import Spectrum
@@ -34,7 +34,7 @@ class White(Kernel):
                [0. , 0.5, 0.5]])
     """
 
-    is_real = True
+    is_real, code = True, Code.WHITE
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
@@ -45,10 +45,6 @@ class White(Kernel):
         """Covariance and pseudo-covariance between points, elementwise."""
         same = tf.reduce_all(x1 == x2, axis=-1)
         return self.variance.value * tf.cast(same, self.variable_dtype), None
-
-    def instructions(self) -> Instructions:
-        """The instructions that evaluate the kernel in the compiled core."""
-        return (instruction(Code.WHITE, self.variance),)
 
     def spectrum(self) -> Spectrum:
         """The spectrum of the process."""
@@ -214,6 +210,7 @@ class IntegratedRandomWalk(_FromStart):
                [ 4.5, 12. ]])
     """
 
+    trend_degree = 1  # it follows a line
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     slope_variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     start: float = setting(finite_number, default=0.0)
@@ -224,11 +221,6 @@ class IntegratedRandomWalk(_FromStart):
         a, b = tf.minimum(first, second), tf.maximum(first, second)
         bend = self.variance.value * a**2 * (3.0 * b - a) / 6.0
         return bend + self.slope_variance.value * a * b, None
-
-    @property
-    def trend_degree(self) -> int | None:
-        """The degree of the trend, 1: an integrated walk follows a line."""
-        return 1
 
     def scale_parameters(self) -> list[Parameter] | None:
         """The parameters that scale all moments, both variances."""
