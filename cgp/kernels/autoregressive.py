@@ -33,12 +33,9 @@ from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
 class Autoregression(NamedTuple):
     """An autoregression of order p and unit variance."""
 
-    coefficients: tf.Tensor
-    """a[1 … p], complex, `[p]`."""
-    innovation: tf.Tensor
-    """`E|w|²`, a real number from 0 to 1."""
-    correlations: tf.Tensor
-    """`E[z[t] conj(z[t−k])]`, k = 0 … p, complex, `[p + 1]`."""
+    coefficients: tf.Tensor  # a[1 … p], complex, [p]
+    innovation: tf.Tensor  # E|w|², a real number from 0 to 1
+    correlations: tf.Tensor  # E[z[t] conj(z[t−k])], k = 0 … p, complex, [p + 1]
 
 
 def levinson(reflections: tf.Tensor) -> Autoregression:
@@ -98,14 +95,10 @@ _TOLERANCE = 0.01
 class Companion(NamedTuple):
     """The companion form of a process on a grid: `z = h s`, `s' = C s + e w`, e = [1, 0, …]."""
 
-    C: tf.Tensor
-    """The companion matrix, `[n, n]`, complex."""
-    innovation: tf.Tensor
-    """`E|w|²`, real, in squared units of z."""
-    P: tf.Tensor
-    """The covariance of the state, `[n, n]`, complex."""
-    h: tf.Tensor
-    """The emission, `[n]`, complex."""
+    C: tf.Tensor  # the companion matrix, [n, n], complex
+    innovation: tf.Tensor  # E|w|², real, in squared units of z
+    P: tf.Tensor  # the covariance of the state, [n, n], complex
+    h: tf.Tensor  # the emission, [n], complex
 
 
 def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Companion:

@@ -192,8 +192,7 @@ class Constant(Kernel):
 class Combination(Kernel):
     """A kernel made of other kernels, which other holders may share."""
 
-    arguments: tuple[str, ...] = ("parts",)
-    """The names of the constructor's arguments that take kernels."""
+    arguments: tuple[str, ...] = ("parts",)  # of the constructor, which are kernels
 
     def __init__(
         self,

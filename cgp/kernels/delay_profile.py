@@ -52,9 +52,7 @@ class ScaledDelays(DelayProfile):
 
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     extent: ClassVar[str]
-    """The name of the parameter that scales delays."""
-    extent_of_rms: ClassVar[float]
-    """The parameter over the root mean square of the delays about their mean."""
+    extent_of_rms: ClassVar[float]  # over the root mean square of the delays about their mean
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """The starting values: a spread of delays of `1/(2π)` over a length scale."""

@@ -266,7 +266,7 @@ def widely_linear(form: MarkovForm, coefficient: tf.Tensor) -> MarkovForm:
 
 
 # --- terms in closed form ------------------------------------------------------------------------
-#
+
 # Compiled ops compute the transitions of a sum of Matérn processes times rotations from few numbers
 # of each, its terms, where `markov_form` has functions that return matrices.
 
@@ -278,14 +278,10 @@ class Term(NamedTuple):
     scalars of the precision of the kernel.
     """
 
-    order: int
-    """The number of derivatives of the process, 0, 1 or 2; it has order + 1 states."""
-    variance: tf.Tensor
-    """The variance, in squared units of z."""
-    rate: tf.Tensor | None = None
-    """The rate of the cascade of states, per unit of x; None for order 0 without decay."""
-    frequency: tf.Tensor | None = None
-    """The frequency, in cycles per unit of x; None without a rotation."""
+    order: int  # the number of derivatives of the process, 0, 1 or 2; it has order + 1 states
+    variance: tf.Tensor  # in squared units of z
+    rate: tf.Tensor | None = None  # of the cascade, per unit of x; None for order 0 without decay
+    frequency: tf.Tensor | None = None  # in cycles per unit of x; None without a rotation
 
 
 Terms = tuple[Term, ...]

@@ -51,8 +51,7 @@ class Stationary(Kernel):
     is_real = True
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
-    tfp_name: ClassVar[str]
-    """The name of the kernel in TensorFlow Probability."""
+    tfp_name: ClassVar[str]  # of the kernel in TensorFlow Probability
 
     def set_derived_attributes(self) -> None:
         """A kernel with a length scale for each dimension is not Markov."""
@@ -224,8 +223,7 @@ class Periodic(Kernel):
 class HalfIntegerMatern(Stationary):
     """A Matérn kernel of smoothness order + ½; the arguments are those of `RBF`."""
 
-    order: int
-    """The number of derivatives of the signal."""
+    order: int  # the number of derivatives of the signal
 
     def markov_form(self) -> MarkovForm:
         """The state-space form, by `matern_form`."""

@@ -27,8 +27,7 @@ class FreePoles:
 
     has_real_coefficients = False
     fractions_of_each = 1
-    lowest = -np.inf
-    """The lowest place of a pole, in cycles."""
+    lowest = -np.inf  # place of a pole, in cycles
 
     def band(self, x: np.ndarray) -> tuple[float, float]:
         """The least and the largest place of poles inside the band of x, in cycles."""
@@ -142,11 +141,9 @@ _FARTHEST = 4.0  # from the middle, in spans of x
 class PolesAndDelay(NamedTuple):
     """The poles and the delay of a rational function, in radians and cycles per unit of x."""
 
-    poles: np.ndarray
-    """Complex, `[order]`; the real parts are negative."""
+    poles: np.ndarray  # complex, [order]; the real parts are negative
     delay: float
-    power: float
-    """The mean square of the residual, and of what the prior adds."""
+    power: float  # the mean square of the residual, and of what the prior adds
 
 
 def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -> PolesAndDelay:
@@ -229,14 +226,10 @@ def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
 class _Projected(NamedTuple):
     """The linear model of least squares for given poles and delay."""
 
-    residual: np.ndarray
-    """The residual of each series, rows `[R, B]`."""
-    turned: np.ndarray
-    """The series without the delay, complex `[N, B]`."""
-    q: np.ndarray
-    """Orthonormal columns with the span of its basis, rows `[R, columns]`."""
-    coefficients: np.ndarray
-    """The coefficients of the fractions, `[columns − 1, B]`."""
+    residual: np.ndarray  # of each series, rows [R, B]
+    turned: np.ndarray  # the series without the delay, complex [N, B]
+    q: np.ndarray  # orthonormal columns with the span of its basis, rows [R, columns]
+    coefficients: np.ndarray  # of the fractions, [columns − 1, B]
 
 
 class _Search:
