@@ -142,7 +142,7 @@ class CovarianceFunction(HyperparameterLayer):
         """The state-space form of the process over one-dimensional inputs, where it has one.
 
         Raises:
-            ValueError: It has none: says which part of the kernel has not.
+            ValueError: It has none; the message says which part has not.
         """
         raise ValueError(
             f"{self!r} is not Markov: no finite state-space form of it is known, or its inputs "
@@ -188,12 +188,11 @@ class CovarianceFunction(HyperparameterLayer):
     def spectral_density(self, frequencies: ArrayLike) -> np.ndarray:
         """The spectral density S of a stationary process over one-dimensional inputs.
 
-        `K(x) = ∫ S(f) e^{+i2πfx} df` over f of both signs, so that S integrates to the variance: of
-        an envelope times `Rotation(frequency)` it is that of the envelope, moved to the frequency.
-        Positive frequencies turn anticlockwise, as in the rotary spectra of oceanography; those of
-        an improper process have the same density, which says nothing of its pseudo-covariance. Of
-        a channel over frequency, S(f) is the power at the delay −f. A process over a grid has the
-        density between plus and minus half of a cycle per step, and zero beyond.
+        `K(x) = ∫ S(f) e^{+i2πfx} df` over f of both signs, so that S integrates to the variance;
+        `Rotation(frequency)` moves it to the frequency. Positive frequencies turn anticlockwise, as
+        in rotary spectra of oceanography; the pseudo-covariance of an improper process has no part
+        in it. Of a channel over frequency, S(f) is the power at the delay −f. Over a grid it is
+        zero beyond plus and minus half of a cycle per step.
 
         Args:
             frequencies: Real, of any shape; in cycles per unit of x.
@@ -243,11 +242,8 @@ class CovarianceFunction(HyperparameterLayer):
         return f"take that of the other terms, {codes}, {conjunction} " if terms else ""
 
     def check_points(self, x: tf.Tensor) -> None:
-        """Raises, eagerly, for points `[..., N, D]` that the kernel does not take.
-
-        By evaluating it there; a kernel that knows what it refuses says so sooner.
-        """
-        self.moments_diagonal(x)
+        """Raises, eagerly, for points `[..., N, D]` that the kernel does not take."""
+        self.moments_diagonal(x)  # a kernel that knows what it refuses says so sooner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises a TypeError that names the methods that evaluate the kernel."""
@@ -307,15 +303,10 @@ class CovarianceFunction(HyperparameterLayer):
     # --- starts ----------------------------------------------------------------------------------
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """The starting value of a hyperparameter that was left out.
+        """The starting value of a hyperparameter that was left out, by rules from data.
 
-        Args:
-            name: Its name.
-            rules: Values by kind, from the scales of the data.
-
-        Returns:
-            By default that of the name, for "variance", "lengthscale" and "frequency"; None where
-            there is no rule, which leaves the placeholder.
+        By default that of the name, for "variance", "lengthscale" and "frequency"; None where there
+        is no rule, which leaves the placeholder.
         """
         has_rule = name in ("variance", "lengthscale", "frequency")
         return getattr(rules, name)() if has_rule else None
@@ -323,12 +314,9 @@ class CovarianceFunction(HyperparameterLayer):
     def starts(
         self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
-        """Hyperparameters of this kernel and those inside it, with their starting values.
+        """The selected hyperparameters of this kernel and those inside it, with starting values.
 
-        Args:
-            rules: Values by kind, from the scales of the data.
-            power: The share of `E|z|²` that belongs to this kernel.
-            is_selected: Whether a hyperparameter is to start.
+        `power` is the share of `E|z|²` that belongs to this kernel.
         """
         rules.power = power
         for parameter in self.own_parameters:
@@ -340,20 +328,14 @@ class CovarianceFunction(HyperparameterLayer):
 
     @property
     def trend_degree(self) -> int | None:
-        """The degree of the trend that the kernel describes: 0 a constant, 1 a line, None for none.
-
-        Data are freed of it before other hyperparameters start from their scales.
-        """
+        """The degree of the trend, of which data are freed before others start; None for none."""
         return None
 
     is_walk = False
     """Whether it is a random walk, or the integral of one."""
 
     def has_level(self, x: np.ndarray) -> bool:
-        """Whether a constant of any size, over points `[N, D]`, is likely under the kernel.
-
-        False, by default, for those of cgp, true for others.
-        """
+        """Whether a constant of any size, over points `[N, D]`, is likely under the kernel."""
         return not type(self).__module__.startswith("cgp.")
 
     @property
@@ -362,18 +344,12 @@ class CovarianceFunction(HyperparameterLayer):
         return None
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """The hyperparameters whose common factor is a factor of all moments.
-
-        By default the "variance"; None where there are none.
-        """
+        """The hyperparameters whose common factor scales all moments, by default the variance."""
         return [p for p in self.own_parameters if p.name == "variance"] or None
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """A context that restores the attributes that starting values changed if it raises.
-
-        By default whether the kernel is Markov, which it is not over several dimensions.
-        """
+        """A context that restores attributes that starting values changed, if it raises."""
         before = self.is_markov
         try:
             yield
@@ -400,9 +376,8 @@ class CovarianceFunction(HyperparameterLayer):
 
         A name is that of the kernel, given or made from its class, a dot, and the parameter's own.
         Names that repeat are numbered in the order of the expression; the factors of a product may
-        share the name of their term, as in the example. A hyperparameter that was left out, and
-        that no fit has started yet, is NaN. The hyperparameters themselves are attributes of the
-        kernels: `kernel.variance.assign(2.0)`.
+        share the name of their term, as in the example. Those left out that no fit has started yet
+        are NaN. The hyperparameters are attributes of the kernels: `kernel.variance.assign(2.0)`.
 
         Example:
             >>> from cgp.kernels import Constant, Matern12, Rotation

@@ -77,7 +77,7 @@ class ExponentialDelays(ScaledDelays):
     Args:
         variance: `E|H|²`, positive; in squared units of H.
         delay_spread: The mean of the delays, and their root mean square about it, positive; in
-            seconds where x is in hertz, microseconds where it is in megahertz.
+            seconds where x is in hertz, in microseconds where it is in megahertz.
         fixed, priors, name, dtype: As for `RBF`.
 
     Raises:
@@ -134,8 +134,7 @@ class UniformDelays(ScaledDelays):
     Times `Rotation(frequency=-delay)` the first echo comes after a delay. It is not Markov.
 
     Args:
-        width: From the first to the last delay, positive; in seconds where x is in hertz,
-            microseconds where it is in megahertz.
+        width: From the first to the last delay, positive; in seconds where x is in hertz.
         variance, fixed, priors, name, dtype: As for `ExponentialDelays`.
 
     Raises:
@@ -182,8 +181,7 @@ class TappedDelays(DelayProfile):
     learns a profile of any shape.
 
     Args:
-        delays: Of the taps, `[K]`, of either sign; in seconds where x is in hertz, microseconds
-            where it is in megahertz. Training moves them, unless they are fixed.
+        delays: Of the taps, `[K]`, of either sign, in seconds where x is in hertz; learned.
         powers: `E|h[k]|²` of the taps, `[K]`, positive; in squared units of H. Left out, they are 1
             until the first fit starts them, equal, from the data (see `Kernel`).
         fixed: Names of parameters that training leaves alone: "delays" where they are exact.

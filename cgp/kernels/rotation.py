@@ -125,15 +125,15 @@ class Rotation(Kernel):
         """A rotation that starts at the highest peak of the periodogram of `(x, z)`, or several.
 
         The likelihood of a frequency has a maximum for each side lobe of each peak, so that an
-        optimiser must start within about one cycle per span of x of the right one. The periodogram
-        is `|Σ z e^{−i2πfx}|²` of the data without their mean, on a grid of a quarter of that
-        spacing, between plus and minus half of a cycle per median step of x.
+        optimiser must start within about one cycle per span of x. The periodogram of data without
+        their mean, `|Σ z e^{−i2πfx}|²`, is on a grid of a quarter of that, between plus and minus
+        half of a cycle per median step of x.
 
         Args:
             x: Times, or any one-dimensional input, `[N]`, in any order and spacing.
             z: Complex signal, `[N]`; NaN, or hidden by a mask, where missing.
-            count: How many rotations, at the strongest tones: the highest peak of what the tones
-                before leave, which are fitted together. None for one alone.
+            count: How many rotations, at the highest peak of what the tones before, which are
+                fitted together, leave. None for one alone.
             **kwargs: As for the constructor.
 
         Returns:

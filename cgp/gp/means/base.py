@@ -44,13 +44,9 @@ class Mean(HyperparameterLayer):
         return None
 
     def functions(self, x: tf.Tensor) -> tf.Tensor | None:
-        """The functions of x that learned coefficients multiply, where these are all it learns.
+        """The functions that learned coefficients multiply, where these are all it learns.
 
-        Args:
-            x: Points `[..., N, D]`.
-
-        Returns:
-            Complex, `[..., N, q]`; None, by default, for a mean that is no such sum.
+        At points `[..., N, D]` complex, `[..., N, q]`; None, by default, for no such sum.
         """
         return None
 
@@ -70,9 +66,6 @@ class Mean(HyperparameterLayer):
             x: Inputs, `[X, N, D]`, X being 1 or G.
             present: Bool, `[G, N]`: where there are targets, for each covariance.
             leave_out: Whether all but any one of the points must determine them too.
-
-        Raises:
-            ValueError: Too few different x for the coefficients.
         """
         basis = self.basis(x)
         if basis is None:
@@ -128,24 +121,13 @@ class Mean(HyperparameterLayer):
         return nearest
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
-        """The starting value of a hyperparameter that was left out; None without a rule.
-
-        Args:
-            name: Its name.
-            x: Inputs, `[N, D]`.
-            z: The targets there, complex `[N]`.
-        """
+        """The start, by data `[N, D]`, `[N]`, of a hyperparameter that was left out, or None."""
         return None
 
     def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
-        """Sets, at the beginning of each `fit`, the weights that are not trained; by default none.
+        """Sets, at the beginning of each `fit`, the weights that are not trained, or raises.
 
-        Args:
-            x: Inputs, `[X, N, D]`, X being 1 or B.
-            z: Series, complex `[B, N]`, NaN where missing.
-
-        Raises:
-            ValueError: Data from which they cannot be set; they stay as they were.
+        Inputs are `[X, N, D]`, X being 1 or B, series `[B, N]`, NaN where missing.
         """
 
     @property
