@@ -37,7 +37,13 @@ def as_points(x: ArrayLike, dtype: str, name: str = "x") -> tf.Tensor:
         raise ValueError(f"{name} must be [N] or [..., N, D], got a scalar")
     if tf.executing_eagerly():
         if not within(np.asarray(points), LARGEST[dtype]):
-            _refuse_magnitude(np.asarray(inputs), dtype, name)
+            largest = np.max(np.abs(np.asarray(inputs)))
+            if not np.isfinite(largest):
+                raise ValueError(f"{name} must be finite, but has NaN or infinite elements")
+            raise ValueError(
+                f"{name} is too large, {largest:.3g}: at most {LARGEST[dtype]:.2g} in modulus was "
+                f"expected, as squares of differences overflow in {dtype}. Give {name} another unit"
+            )
         dtype_of_inputs = tf.as_dtype(inputs.dtype).as_numpy_dtype
         if not _is_contained(np.dtype(dtype_of_inputs), dtype):
             values = np.asarray(inputs)
@@ -124,15 +130,6 @@ def _points_of_lines(name: str) -> str:
     """Code that makes inputs of the coordinates of a grid."""
     points = f'np.stack(np.meshgrid(*{name}, indexing="ij"), -1).reshape(-1, len({name}))'
     return f"the lines of a grid become its points by {points}, and its z [T, F] by z.ravel()"
-
-
-def _refuse_magnitude(x: np.ndarray, dtype: str, name: str) -> None:
-    if not np.isfinite(x).all():
-        raise ValueError(f"{name} must be finite, but has NaN or infinite elements")
-    raise ValueError(
-        f"{name} is too large, {np.max(np.abs(x)):.3g}: at most {LARGEST[dtype]:.2g} in modulus "
-        f"was expected, as squares of differences overflow in {dtype}. Give {name} another unit"
-    )
 
 
 def as_pairs(x1: ArrayLike, x2: ArrayLike | None, dtype: str) -> tuple[tf.Tensor, tf.Tensor]:

@@ -79,9 +79,9 @@ class GPInterpolator(HyperparameterLayer):
     learn by the loss of the network; by the likelihood of the series (`loss_weight`); or by both.
 
     Positions are times, frequencies, or both, one dimension each: a pilot of an OFDM frame is at
-    (frequency, time). Where all series share them one factorisation, O(N³), serves the batch. If
-    series lack k elements of their own, each costs a system of k equations beside it; but where one
-    lacks more than half, or positions or noise are particular to each, each costs O(N³).
+    (frequency, time). Where all series share them one factorisation, O(N³), serves the batch, and a
+    series that lacks k elements costs a system of k equations beside it; where one lacks more than
+    half, or positions or noise are particular to each, each series costs O(N³).
 
         interpolator = cgp.layers.GPInterpolator(kernel, 0.1, x=pilots, x_new=grid)
         channel = interpolator(z)                                 # a fixed pattern

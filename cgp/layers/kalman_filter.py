@@ -54,14 +54,13 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
 
     Called on series `[B, T, M]` it returns a dictionary of moments of state and observation at each
     time, and adds the negative log likelihood, less that of the priors, per observed element to the
-    losses; it sits between other layers, and passes gradients to both sides. `fit(z)` learns by
-    that alone. A prior counts once in all the data of a `fit` or `evaluate` of a `cgp` model, else
-    once in each call. `step(z)` filters online; between calls the state is in the weights, and
-    saved with them.
+    losses; gradients pass to the layers on both sides. `fit(z)` learns by that alone. A prior
+    counts once in all the data of a `fit` or `evaluate` of a `cgp` model, else once in each call.
+    `step(z)` filters online; between calls the state is in the weights, and saved with them.
 
     For a widely linear model the matrices, shown and learned, are those of the real composite,
-    `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance. Of a `NonlinearGaussian`
-    those covariances are, that have a pseudo-covariance.
+    `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance; of a `NonlinearGaussian`
+    the covariances that have a pseudo-covariance.
 
     Args:
         model: A `cgp.statespace.LinearGaussian`, or a `cgp.statespace.NonlinearGaussian`, of which
@@ -406,14 +405,13 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
 
         Args:
             mean: `[n]`, or `[B, n]` of B streams; the first state or observation decides.
-            chol: Its Cholesky factor, `[n, n]` or `[B, n, n]`; of a widely linear model that of the
-                real composite, `[..., 2n, 2n]`.
+            chol: The Cholesky factor of the covariance, as in `state`.
 
         Raises:
             TypeError: Not numbers, more precise than the model, or complex for a real one.
             ValueError: Shapes that do not fit the model or the streams, values that are not finite,
-                a factor that is not lower triangular with a diagonal that is real and not negative.
-                The state is unchanged.
+                a factor that is not lower triangular with a diagonal that is real and not negative;
+                the state is unchanged.
         """
         mean, chol = checked_state(self._start, (mean, chol))
         if not {mean.shape.rank - 1, chol.shape.rank - 2} <= {0, 1}:
