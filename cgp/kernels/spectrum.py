@@ -239,7 +239,7 @@ def peaks_over_dimensions(
     for phases in later_phases[1:]:
         joint_phases = (joint_phases[:, None] * phases).reshape(-1, len(x))
 
-    def highest(residual: np.ndarray) -> np.ndarray:
+    def strongest(residual: np.ndarray) -> np.ndarray:
         power = sum(np.abs((first_phases * series) @ joint_phases.T) ** 2 for series in residual)
         place = np.unravel_index(np.argmax(power), [len(grid) for grid in grids])
         peak = np.array([grid[i] for grid, i in zip(grids, place, strict=True)])
@@ -250,7 +250,7 @@ def peaks_over_dimensions(
             peak[dimension] += _vertex(powers) * step
         return peak
 
-    return _pursued(z, count, highest, lambda f: np.exp(2j * np.pi * x @ np.transpose(f)))
+    return _pursued(z, count, strongest, lambda f: np.exp(2j * np.pi * x @ np.transpose(f)))
 
 
 def _pursued(

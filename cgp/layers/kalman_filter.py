@@ -315,7 +315,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
             warn_of_short_series(*z.shape[:2])
             if self.likelihood is None:
                 _warn_of_offset(self.learned_model.start, z)
-        return super().fit(x, y, *args, engine=engine, **kwargs)
+        return super().fit(x, y, *args, engine=engine, **kwargs)  # type: ignore[misc]
 
     def evaluate(
         self, x: Any = None, y: None = None, *args: Any, missing: Any = None, **kwargs: Any
@@ -528,8 +528,8 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
             fixed = [p.name for p in parameters_inside(layer) if p.fixed]
             if fixed:
                 notes.append(f"fixed: {', '.join(fixed)}")
-            matrix = array_text(self.learned_model.matrix(name))
-            yield Row(name, matrix, ", ".join(["learned", *notes]))
+            matrix = np.asarray(self.learned_model.matrix(name))
+            yield Row(name, array_text(matrix), ", ".join(["learned", *notes]))
         yield Row("streams", "none yet" if self.stream is None else str(self.stream.streams or 1))
 
 

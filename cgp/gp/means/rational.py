@@ -162,8 +162,8 @@ class Rational(Mean):
         at_optimum = are_at_optimum(u, z, located, self._arrangement)
         # The squares of the first k poles have the span of the first k functions of the squares.
         poles = located.poles[np.argsort(~at_optimum, kind="stable")]
-        tensors = map(tf.constant, (u, poles, located.delay))
-        columns = _columns(*tensors, self._arrangement).numpy()
+        places, roots, delay = map(tf.constant, (u, poles, located.delay))
+        columns = _columns(places, roots, delay, self._arrangement).numpy()
         each = self._arrangement.fractions_of_each
         squares = np.repeat(sorted(at_optimum)[::-1], each)
         used = np.flatnonzero([True] * (each * self.order + 1) + [*squares, True])
