@@ -23,7 +23,10 @@ from cgp.training.parameters import Parameter, Parameterized, named_parameters, 
 
 
 class Code(IntEnum):
-    """The operation of an instruction: the first push a value, the others combine values."""
+    """The operation of an instruction: the first push a value, the others combine values.
+
+    `covariance_program.h` evaluates kernels by their instructions, and has the formulas.
+    """
 
     CONSTANT = 0
     WHITE = 1
