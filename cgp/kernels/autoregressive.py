@@ -1,27 +1,323 @@
-"""Complex autoregressions over a regular grid, with and without a moving average."""
+"""Complex autoregressions over a regular grid, with and without a moving average.
 
-from typing import Any, Self
+An autoregression `z[t] = Σ a[k] z[t−k] + w[t]`, k = 1 … p, is stable where its reflection
+coefficients (partial autocorrelations) κ[k] lie inside the unit circle, and any such numbers make
+one (Kay, *Modern Spectral Estimation*, 1988, ch. 6 and 7).
+
+In the companion form of a process `z = h s` the state holds the last n values of an autoregression
+u, newest first. From one point of the grid to the next it moves by the companion matrix C, whose
+first row has the coefficients, and the innovation joins its first element. Over k points these are
+`C^k` and `Σ C^j W C^jᴴ`, j < k, by binary powers: a sum of positive terms, in log k products.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.levinson import Autoregression, burg, levinson, reflections_of
-from cgp.kernels.on_grid import (
-    Companion,
-    OnGrid,
-    companion,
-    order_of,
-    step_of_grid,
-    step_or_none,
-    vector_of,
-)
-from cgp.kernels.points import as_array
-from cgp.linalg.arguments import ArrayLike
+from cgp.kernels.markov import MarkovForm, Pair, over_points, stationary_form
+from cgp.kernels.points import as_array, coordinate
+from cgp.kernels.spectrum import Spectrum
+from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
 from cgp.observations import as_observations, check_same_labels
-from cgp.training.hyperparameters import Hyperparameter, declared, setting
-from cgp.training.parameters import POSITIVE, UNIT_DISK
+from cgp.training.hyperparameters import Hyperparameter, declared, one_number, setting
+from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
+from cgp.training.saving import check_size
+
+
+class Autoregression(NamedTuple):
+    """An autoregression of order p and unit variance."""
+
+    coefficients: tf.Tensor  # a[1 … p], complex, [p]
+    innovation: tf.Tensor  # E|w|², a real number from 0 to 1
+    correlations: tf.Tensor  # E[z[t] conj(z[t−k])], k = 0 … p, complex, [p + 1]
+
+
+def levinson(reflections: tf.Tensor) -> Autoregression:
+    """The autoregression of reflection coefficients `[p]`, complex, of modulus at most 1."""
+    innovation = tf.ones([], reflections.dtype.real_dtype)
+    a = tf.zeros([0], reflections.dtype)
+    r = tf.ones([1], reflections.dtype)
+    for k in tf.unstack(reflections):
+        new = k * as_complex(innovation) + tf.reduce_sum(a * tf.reverse(r[1:], [0]))
+        r = tf.concat([r, new[None]], axis=0)
+        a = tf.concat([a - k * tf.math.conj(tf.reverse(a, [0])), k[None]], axis=0)
+        # Rounding may put the modulus of κ above 1.
+        innovation = innovation * tf.maximum(1.0 - squared_modulus(k), 0.0)
+    return Autoregression(a, innovation, r)
+
+
+def reflections_of(coefficients: np.ndarray, name: str) -> np.ndarray:
+    """The reflections `[p]` of a stable autoregression, by Levinson's recursion backwards."""
+    a = np.array(coefficients, complex)
+    reflections = np.zeros_like(a)
+    for k in reversed(range(len(a))):
+        reflections[k] = a[k]
+        if not abs(a[k]) < 1.0:
+            raise ValueError(
+                f"{name} must have all roots outside the unit circle (their reflection "
+                f"coefficients then have moduli below 1), got {coefficients!r}"
+            )
+        a = (a[:k] + a[k] * np.conj(a[:k][::-1])) / (1.0 - abs(a[k]) ** 2)
+    return reflections
+
+
+def burg(runs: Sequence[np.ndarray], order: int) -> np.ndarray:
+    """Reflection coefficients `[order]` estimated from runs of samples without gaps, or an error.
+
+    Each minimises the mean square of forward and backward prediction errors of all runs (Burg's
+    method for segments: de Waele & Broersen, IEEE Trans. Signal Process. 48, 2000).
+    """
+    if max(map(len, runs), default=0) <= order:
+        raise ValueError(
+            f"an autoregression of order {order} needs a run of more than {order} samples without "
+            f"a gap, got {max(map(len, runs), default=0)}"
+        )
+    errors, reflections = [(run, run) for run in runs], np.zeros(order, complex)
+    for k in range(order):
+        errors = [(f[1:], b[:-1]) for f, b in errors if len(f) > 1]
+        power = sum(np.vdot(f, f).real + np.vdot(b, b).real for f, b in errors)
+        cross = sum(np.vdot(b, f) for f, b in errors)
+        reflections[k] = 2.0 * cross / power if power > 0 else 0.0
+        errors = [(f - reflections[k] * b, b - np.conj(reflections[k]) * f) for f, b in errors]
+    return reflections
+
+
+# Steps further from a whole multiple of the grid's, in parts of it, are none.
+_TOLERANCE = 0.01
+
+
+class Companion(NamedTuple):
+    """The companion form of a process on a grid: `z = h s`, `s' = C s + e w`, e = [1, 0, …]."""
+
+    C: tf.Tensor  # the companion matrix, [n, n], complex
+    innovation: tf.Tensor  # E|w|², real, in squared units of z
+    P: tf.Tensor  # the covariance of the state, [n, n], complex
+    h: tf.Tensor  # the emission, [n], complex
+
+
+def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Companion:
+    """The companion form of the process `h s` of a variance, with as many states as h `[n]`."""
+    a, innovation, r = process
+    n = h.shape[0]
+    C = tf.concat([a[None], tf.eye(n - 1, n, dtype=a.dtype)], axis=0)
+    # E[u[t−i] conj(u[t−j])] depends on j − i.
+    P = tf.linalg.LinearOperatorToeplitz(tf.math.conj(r[:n]), r[:n]).to_dense()
+    unscaled = tf.math.real(tf.reduce_sum(h * tf.linalg.matvec(P, tf.math.conj(h))))
+    scale = variance / unscaled
+    return Companion(C, scale * innovation, as_complex(scale) * P, h)
+
+
+class OnGrid(Kernel):
+    """A kernel of a process over a regular grid of one dimension.
+
+    Points that are no whole multiples of the step apart, to a hundredth of it, are an error; in
+    graphs their covariances are NaN.
+    """
+
+    step: float | None
+    """The spacing of the grid, in units of x; None until a first fit takes that of its x."""
+
+    def starts(
+        self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
+    ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
+        """Hyperparameters and their starting values; a step that was left out is set first."""
+        if self.step is None:
+            self._set_from_data(step=step_of_grid(rules.scales.x))
+        yield from super().starts(rules, power, is_selected)
+
+    @contextlib.contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """A context after which the step of the grid is that of before if it raises."""
+        before = self.step
+        try:
+            with super().undone_on_error():
+                yield
+        except BaseException:
+            self._set_from_data(step=before)
+            raise
+
+    def start_of_reflections(self, rules: StartRules, order: int) -> np.ndarray:
+        """The starting reflection coefficients, by Burg's method, of the runs without gaps.
+
+        Zeros where no run is longer than the order. Drawn between half of them and all.
+        """
+        x = rules.scales.x[:, 0]
+        by_place = np.argsort(x)
+        breaks = 1 + np.flatnonzero(np.rint(np.diff(x[by_place]) / self._step()) != 1)
+        runs = []
+        for series in rules.scales.z[:, by_place]:
+            missing = np.flatnonzero(np.isnan(series))
+            stretches = np.split(series, np.union1d(breaks, np.union1d(missing, missing + 1)))
+            runs += [run for run in stretches if not np.isnan(run).any()]
+        if max(map(len, runs), default=0) <= order:
+            return np.zeros(order)
+        return burg(runs, order) * (1.0 if rules.draw is None else 0.5 + 0.5 * rules.uniform())
+
+    def _step(self) -> float:
+        if self.step is None:
+            raise ValueError(
+                f"the step of {self!r} was left out, and no fit has taken it from data yet: "
+                "fit(x, z) of a regular x, or give step"
+            )
+        return self.step
+
+    def companion(self) -> Companion:
+        """The process at the present hyperparameters."""
+        raise NotImplementedError
+
+    def _counts(self, distance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Distances in whole steps of the grid, and whether they are no whole steps (then 0)."""
+        steps = distance / self._step()
+        counts = tf.round(steps)
+        off = ~(tf.abs(steps - counts) <= _TOLERANCE)
+        if tf.executing_eagerly() and bool(tf.reduce_any(off)):
+            raise ValueError(
+                f"{type(self).__name__} is over a grid of step {self.step:g}, but x has points "
+                f"{float(tf.abs(distance[off][0])):.6g} apart, which is no whole multiple: give "
+                "the step of the data, or take a kernel in continuous time"
+            )
+        return tf.where(off, tf.zeros_like(counts), counts), off
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """Covariance and pseudo-covariance between points, elementwise."""
+        lag = coordinate(x1, self) - x2[..., 0]
+        counts, off = self._counts(lag)
+        # Of a grid the same lags come again and again.
+        different, index = tf.unique(tf.reshape(tf.abs(counts), [-1]))
+        C, _, P, h = self.companion()
+        start = tf.linalg.matvec(P, tf.math.conj(h))
+
+        def double(k: tf.Tensor, power: tf.Tensor, states: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            on = _contains_power(different, k)[:, None]
+            after = tf.where(on, tf.einsum("ij,uj->ui", power, states), states)
+            return 2.0 * k, power @ power, after
+
+        _, _, states = _loop_over_powers(different, double, C, over_points(start, different))
+        k = tf.reshape(tf.gather(tf.linalg.matvec(states, h), index), tf.shape(lag))
+        k = tf.where(counts < 0, tf.math.conj(k), k)
+        return tf.where(off, tf.constant(np.nan, k.dtype), k), None
+
+    def markov_form(self) -> MarkovForm:
+        """The state-space form, whose state is that of the companion form."""
+        C, innovation, P, h = self.companion()
+        first = tf.one_hot(0, h.shape[0], dtype=h.dtype)
+        noise = as_complex(innovation) * tf.linalg.diag(first)
+        identity = tf.linalg.diag(tf.ones_like(h))
+
+        def discretized(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            counts, off = self._counts(step)
+
+            def double(
+                k: tf.Tensor, power: tf.Tensor, added: tf.Tensor, F: tf.Tensor, Q: tf.Tensor
+            ) -> tuple[tf.Tensor, ...]:
+                on = _contains_power(counts, k)[..., None, None]
+                F = tf.where(on, power @ F, F)
+                Q = tf.where(on, _congruence(power, Q) + added, Q)
+                return 2.0 * k, power @ power, _congruence(power, added) + added, F, Q
+
+            start = (C, noise, over_points(identity, step), over_points(tf.zeros_like(noise), step))
+            *_, F, Q = _loop_over_powers(counts, double, *start)
+            off = off[..., None, None]
+            nan = tf.constant(np.nan, h.dtype)
+            return tf.where(off, nan, F), tf.where(off, nan, Q)
+
+        return stationary_form(discretized, P, h)
+
+    def spectrum(self) -> Spectrum:
+        """The spectrum of the process.
+
+        Between plus and minus half of a cycle per step, `step E|w|² |Σ h[k] e^{−i2πfk}|² /
+        |1 − Σ a[k] e^{−i2πfk}|²`, f in cycles per step (Brockwell & Davis, 1991, §4.4).
+        """
+        C, innovation, _, h = (np.asarray(a) for a in self.companion())
+        if not innovation > 0.0:
+            raise ValueError(
+                f"{self!r} is made of tones, as a reflection is on the unit circle: it has lines "
+                "and no spectral density"
+            )
+        ar, step = np.append(1.0, -C[0]), self._step()
+
+        def density(f: np.ndarray) -> np.ndarray:
+            delayed = np.exp(-2j * np.pi * step * f)
+            gain = np.polyval(h[::-1], delayed) / np.polyval(ar[::-1], delayed)
+            power = step * innovation * np.abs(gain) ** 2
+            return np.where(2.0 * step * np.abs(f) <= 1.0, power, 0.0)
+
+        return Spectrum(density)
+
+    def check_points(self, x: tf.Tensor) -> None:
+        """Raises for points that the kernel does not take."""
+        points = coordinate(x, self)
+        self._counts(points - points[..., :1])
+
+    def __repr__(self) -> str:
+        step = "to be learned" if self.step is None else f"{self.step:g}"
+        return f"{super().__repr__()[:-1]}, step={step})"
+
+
+def step_of_grid(x: np.ndarray) -> float:
+    """The spacing of the grid that points `[N, 1]` lie on, with gaps and repeats."""
+    steps = np.diff(np.unique(x))
+    if x.shape[-1] != 1 or not steps.size:
+        raise ValueError(f"x of shape {x.shape} shows no step of a grid: give step to the kernel")
+    # The mean over all of x, as the steps of rounded numbers differ.
+    step = float(np.sum(steps) / np.sum(np.rint(steps / np.median(steps))))
+    if np.any(np.abs(steps / step - np.rint(steps / step)) > _TOLERANCE):
+        in_steps = steps / np.median(steps)
+        worst = steps[np.argmax(np.abs(in_steps - np.rint(in_steps)))]
+        raise ValueError(
+            f"x is no regular grid: its median step is {np.median(steps):.6g}, but it has points "
+            f"{worst:.6g} apart. Give the kernel its step, or take one in continuous time"
+        )
+    return step
+
+
+def _contains_power(counts: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
+    """Whether whole numbers contain a power of two, k."""
+    return tf.math.floormod(tf.math.floordiv(counts, k), 2.0) == 1.0
+
+
+def _congruence(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
+    """The covariance `F Q Fᴴ`, Hermitian to the last digit."""
+    spread = tf.linalg.matmul(F, tf.linalg.matmul(Q, F, adjoint_b=True))
+    return 0.5 * (spread + tf.linalg.adjoint(spread))
+
+
+def _loop_over_powers(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
+    """Loops over the powers of two up to the largest count; `double` takes the power first."""
+    most = tf.reduce_max(counts)
+    return tf.while_loop(lambda k, *_: k <= most, double, (tf.ones([], counts.dtype), *start))
+
+
+def step_or_none(step: float | None, name: str) -> float | None:
+    """Returns the spacing of a grid, positive, or None if it is left out, or raises an error."""
+    if step is None:
+        return None
+    if np.iscomplexobj(one_number(step, name)) or not 0.0 < step < np.inf:
+        raise ValueError(f"{name} must be a positive number, got {step!r}")
+    return float(step)
+
+
+def order_of(order: int, name: str) -> int:
+    """Returns an order, if it is a whole number of at least 1 and not too large for memory."""
+    if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {order!r}")
+    check_size(2 * int(order), f"{name} {order}", "float32", f"take a smaller {name}")
+    return int(order)
+
+
+def vector_of(values: ArrayLike, name: str) -> np.ndarray:
+    """Returns coefficients `[p]`, p > 0, as an array, or raises an error."""
+    vector = np.asarray(values)
+    if vector.ndim != 1 or not vector.size or vector.dtype.kind not in "iufc":
+        raise ValueError(f"{name} must be numbers [p], p > 0, got {values!r}")
+    return vector
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -36,19 +332,14 @@ class Autoregressive(OnGrid):
     Args:
         order: The number of coefficients.
         variance: `E|z|²`, positive; in squared units of z.
-        reflections: Complex, `[order]`, of modulus at most 1; None for zeros, white noise over the
-            grid.
-        step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
-            of a regular x.
-        fixed: Names of parameters that training leaves alone.
+        reflections: Complex, `[order]`, of modulus at most 1; None for zeros, white noise.
+        step: The spacing of the grid, positive, in units of x; None for that of x in the first fit.
         priors: TFP distributions of parameters, by name; of reflections, of their [re, im].
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, name, dtype: As for `RBF`.
 
     Raises:
-        ValueError: An order below 1, reflections of another number or outside the unit disk, a
-            step that is not positive; eagerly, when it is used, points that are no whole multiples
-            of the step apart.
+        ValueError: An order below 1, reflections of another number or outside the unit disk, a step
+            that is not positive; eagerly, in use, points that are no whole multiples of it apart.
 
     Example:
         >>> import numpy as np
@@ -171,16 +462,10 @@ class ARMA(OnGrid):
     Args:
         ar_order: The number of coefficients a.
         ma_order: The number of coefficients b.
-        variance: `E|z|²`, positive; in squared units of z.
         ar_reflections: Complex, `[ar_order]`, of modulus at most 1; None for zeros.
         ma_reflections: Complex, `[ma_order]`, of modulus at most 1: those of the autoregression of
             coefficients −b; None for zeros.
-        step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
-            of a regular x.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name; of reflections, of their [re, im].
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        variance, step, fixed, priors, name, dtype: As for `Autoregressive`.
 
     Raises:
         ValueError: As for `Autoregressive`.
@@ -262,7 +547,6 @@ class ARMA(OnGrid):
         # An autoregression of order n whose last coefficients are zero.
         process = levinson(tf.pad(ar, [[0, n - self.ar_order]]))
         b = -levinson(ma).coefficients
-        h = tf.concat(
-            [tf.ones([1], b.dtype), b, tf.zeros([n - 1 - self.ma_order], b.dtype)], axis=0
-        )
+        padding = tf.zeros([n - 1 - self.ma_order], b.dtype)
+        h = tf.concat([tf.ones([1], b.dtype), b, padding], axis=0)
         return companion(process, self.variance.value, h)

@@ -13,21 +13,27 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels.covariance_function import CovarianceFunction, add, multiply
+from cgp.kernels.covariance_function import (
+    Code,
+    CovarianceFunction,
+    Instructions,
+    add,
+    joined,
+    multiply,
+)
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import (
-    Generator,
     MarkovForm,
     Pair,
     Term,
     Terms,
     direct_sum,
+    noiseless_form,
     over_points,
     product,
     terms_of_product,
     terms_of_sum,
 )
-from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.spectrum import (
     Spectrum,
     line_spectrum,
@@ -64,8 +70,7 @@ class Kernel(CovarianceFunction):
     Example:
         Straight lines of a random slope. The hyperparameters are declared as fields, of which
         `declared` writes the constructor; a class may have its own, which passes on keywords and
-        calls `declare_parameters`. The registration is for loading; `is_real` is for products with
-        improper kernels.
+        calls `declare_parameters`. The registration is for loading, `is_real` for improper factors.
 
         >>> import keras, tensorflow as tf
         >>> from cgp.kernels import RBF, Kernel
@@ -140,10 +145,7 @@ class Constant(Kernel):
 
     Args:
         variance: Variance of the constant, positive; in squared units of z.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Example:
         >>> from cgp.kernels import Constant
@@ -152,18 +154,13 @@ class Constant(Kernel):
                [2., 2.]])
     """
 
-    is_real = True
+    is_real, code, trend_degree = True, Code.CONSTANT, 0
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
         shape = tf.broadcast_dynamic_shape(tf.shape(x1)[:-1], tf.shape(x2)[:-1])
         return tf.broadcast_to(self.variance.value, shape), None
-
-    @property
-    def trend_degree(self) -> int | None:
-        """The degree of the trend, 0: a constant."""
-        return 0
 
     def has_level(self, x: np.ndarray) -> bool:
         """Whether a large constant is likely: yes, a constant of any size."""
@@ -173,23 +170,12 @@ class Constant(Kernel):
         """The start of the variance: the squared offset of the data."""
         return rules.trend_variance(0) if name == "variance" else super().start_of(name, rules)
 
-    def instructions(self) -> Instructions:
-        """The instructions that evaluate the kernel in the compiled core."""
-        return (instruction(Code.CONSTANT, self.variance),)
-
     def markov_form(self) -> MarkovForm:
         """The state-space form, of one state, which is constant."""
         variance = as_complex(self.variance.value)
         identity = tf.ones([1, 1], variance.dtype)
-        zero = tf.zeros_like(identity)
-        return MarkovForm(
-            lambda step: over_points(identity, step),
-            lambda x, step: (over_points(identity, step), over_points(zero, step)),
-            lambda x: over_points(variance * identity, x),
-            identity[0],
-            None,
-            Generator(zero, zero),
-        )
+        transition, zero = functools.partial(over_points, identity), tf.zeros_like(identity)
+        return noiseless_form(transition, variance * identity, identity[0], zero)
 
     def markov_terms(self) -> Terms:
         """The Matérn terms of the process, in the order of the states of `markov_form`."""
@@ -206,8 +192,7 @@ class Constant(Kernel):
 class Combination(Kernel):
     """A kernel made of other kernels, which other holders may share."""
 
-    argument = "parts"
-    """The name of the constructor's argument that takes the kernels."""
+    arguments: tuple[str, ...] = ("parts",)  # of the constructor, which are kernels
 
     def __init__(
         self,
@@ -256,15 +241,17 @@ class Combination(Kernel):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the kernels serialised."""
-        kernels = keras.saving.serialize_keras_object(getattr(self, self.argument))
-        return {**super().get_config(), self.argument: kernels}
+        serialize = keras.saving.serialize_keras_object
+        kernels = {name: serialize(getattr(self, name)) for name in self.arguments}
+        return {**super().get_config(), **kernels}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The kernel of a config; kernels that are one object in it are one object again."""
         with sharing_scope():
-            kernels = keras.saving.deserialize_keras_object(config[cls.argument])
-            return super().from_config({**config, cls.argument: kernels})
+            deserialize = keras.saving.deserialize_keras_object
+            kernels = {name: deserialize(config[name]) for name in cls.arguments}
+            return super().from_config({**config, **kernels})
 
 
 def left_out_of_factors(factors: Iterable[CovarianceFunction]) -> list[Parameter]:

@@ -27,14 +27,10 @@ _LARGEST = 2e5
 
 
 def matern_correlation(smoothness: tf.Tensor, square: tf.Tensor) -> tf.Tensor:
-    """The Matérn correlation `2^{1−ν}/Γ(ν) (√(2ν) r)^ν K_ν(√(2ν) r)`.
+    """The Matérn correlation `2^{1−ν}/Γ(ν) (√(2ν) r)^ν K_ν(√(2ν) r)` of r², `[...]`.
 
-    Args:
-        smoothness: ν, a positive scalar; differentiable, as `square` is, any number of times.
-        square: r², `[...]`, real, not negative.
-
-    Returns:
-        `[...]`, with a relative error of about 1e-11 for r > 1e-6 and ν < 100; 1 at r = 0.
+    It can be differentiated any number of times. The relative error is about 1e-11 for r > 1e-6
+    and ν < 100; it is 1 at r = 0.
     """
     is_zero = square <= 0.0
     square = tf.where(is_zero, tf.ones_like(square), square)
@@ -56,9 +52,7 @@ def _integral(j: int, order: tf.Tensor, c: tf.Tensor, scale: tf.Tensor) -> tf.Te
 
         few = tf.size(c) <= _NODES
         integral = tf.cond(
-            few,
-            lambda: _trapezoidal(j, order, c, scale),
-            lambda: _interpolated(j, order, c, scale),
+            few, lambda: _trapezoidal(j, order, c, scale), lambda: _interpolated(j, order, c, scale)
         )
         return integral, backward
 
@@ -74,17 +68,12 @@ def _interpolated(j: int, order: tf.Tensor, c: tf.Tensor, scale: tf.Tensor) -> t
     slope = -width * nodes * _trapezoidal(j, order - 1.0, nodes, scale)
     # Hermite's cubics between neighbours.
     rise, before, after = height[1:] - height[:-1], slope[:-1], slope[1:]
-    coefficients = (
-        height[:-1],
-        before,
-        3.0 * rise - 2.0 * before - after,
-        before + after - 2.0 * rise,
-    )
+    second, third = 3.0 * rise - 2.0 * before - after, before + after - 2.0 * rise
     t = (places - low) / width
     i = tf.clip_by_value(tf.cast(t, tf.int32), 0, _NODES - 2)
     t -= tf.cast(i, t.dtype)
     cubic = tf.zeros_like(t)
-    for a in reversed(coefficients):
+    for a in (third, second, before, height[:-1]):
         cubic = cubic * t + tf.gather(a, i)
     return cubic
 
@@ -101,9 +90,7 @@ def _trapezoidal(j: int, order: tf.Tensor, c: tf.Tensor, scale: tf.Tensor) -> tf
     grow, offset = tf.exp(step), scale
     total = tf.zeros_like(step)
 
-    def add(
-        i: tf.Tensor, y: tf.Tensor, E: tf.Tensor, total: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    def add(i: tf.Tensor, y: tf.Tensor, E: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
         term = tf.exp(order * y - E - c / E - offset)
         return i + 1, y + step, E * grow, total + (term if j == 0 else term * y**j)
 

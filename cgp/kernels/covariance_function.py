@@ -1,8 +1,10 @@
-"""What kernels evaluate: second moments of a process, and its state-space form."""
+"""What kernels evaluate: second moments of a process, its instructions and its state-space form."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +14,7 @@ from cgp.clock import is_time
 from cgp.distributions.forms import SecondMoments
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, Terms
-from cgp.kernels.points import as_array, as_pairs, as_points
-from cgp.kernels.program import Instructions, as_numbers
+from cgp.kernels.points import as_array, as_pairs, as_points, coordinate
 from cgp.kernels.spectrum import Spectrum, spectrum_of_form
 from cgp.linalg.arguments import ArrayLike, as_complex, is_complex
 from cgp.training.hyperparameters import HyperparameterLayer
@@ -21,12 +22,62 @@ from cgp.training.keras_private import flatten_layers, sublayers
 from cgp.training.parameters import Parameter, Parameterized, named_parameters, values_by_name
 
 
+class Code(IntEnum):
+    """The operation of an instruction: the first push a value, the others combine values.
+
+    `covariance_program.h` evaluates kernels by their instructions, and has the formulas.
+    """
+
+    CONSTANT = 0
+    WHITE = 1
+    RBF = 2
+    RATIONAL_QUADRATIC = 3
+    MATERN12 = 4
+    MATERN32 = 5
+    MATERN52 = 6
+    PERIODIC = 7
+    ROTATION = 8
+    SUM = 9
+    PRODUCT = 10
+    CONJUGATE = 11
+    WIDELY_LINEAR = 12
+
+
+class Instruction(NamedTuple):
+    """An instruction and its numbers, of which those for each dimension of x are the last."""
+
+    code: Code
+    numbers: np.ndarray
+
+
+Instructions = tuple[Instruction, ...]
+
+
+def instruction(code: Code, *numbers: Any) -> Instruction:
+    """The instruction with the values of parameters, or with numbers."""
+    return Instruction(code, np.concatenate([np.ravel(n) for n in numbers]))
+
+
+def joined(code: Code, programs: Iterable[Instructions | None]) -> Instructions | None:
+    """The instructions of several kernels and one that combines them; None if one has none."""
+    programs = list(programs)
+    sequences = [instructions for instructions in programs if instructions is not None]
+    if len(sequences) < len(programs):
+        return None
+    return (*itertools.chain(*sequences), instruction(code, len(programs)))
+
+
+def as_numbers(instructions: Instructions) -> np.ndarray:
+    """Instructions as an array: the code of each, the count of its numbers, and the numbers."""
+    rows = [[float(code), float(len(numbers)), *numbers] for code, numbers in instructions]
+    return np.concatenate([np.zeros(0), *rows])
+
+
 class CovarianceFunction(HyperparameterLayer):
     """A layer that evaluates the second moments of a zero-mean complex process.
 
     These are the covariance `E[z(x1) conj(z(x2))]` and the pseudo-covariance `E[z(x1) z(x2)]`, zero
-    when the process is proper. `Kernel`, its one subclass, adds the algebra, and says how to write
-    one.
+    when the process is proper. `Kernel`, its one subclass, adds the algebra.
     """
 
     is_proper: bool = True
@@ -39,6 +90,8 @@ class CovarianceFunction(HyperparameterLayer):
     """The kernels that this one is made of."""
     is_sum: bool = False
     """Whether it is the sum of its parts."""
+    code: Code | None = None
+    """The instruction that evaluates it from its hyperparameters in their order; None for none."""
     _agrees = False
     """Whether `moments` and `markov_form` are known to be of one process."""
 
@@ -57,9 +110,7 @@ class CovarianceFunction(HyperparameterLayer):
             cls.check_points = CovarianceFunction.check_points  # type: ignore[method-assign]
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """Covariance and pseudo-covariance between points, elementwise.
-
-        By default those of `markov_form`.
+        """Covariance and pseudo-covariance between points, by default those of `markov_form`.
 
         Args:
             x1: `[..., D]`.
@@ -74,17 +125,14 @@ class CovarianceFunction(HyperparameterLayer):
         """
         if type(self).markov_form is CovarianceFunction.markov_form:
             raise NotImplementedError(f"{self!r} must implement moments, or else markov_form")
-        if x1.shape[-1] not in (1, None):
-            raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
-        k, c = self.markov_form().moments(x1[..., 0], x2[..., 0])
+        at = coordinate(x1, self)
+        k, c = self.markov_form().moments(at, x2[..., 0])
         return tf.math.real(k) if self.is_real else k, c
 
     def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """The moments, after a comparison with the flags and with `markov_form`.
+        """The moments, or an error where they are not what the flags say.
 
-        Raises:
-            TypeError: They are not what the flags say.
-            ValueError: At the first use outside of graphs: they are not those of `markov_form`.
+        At the first use outside of graphs they are compared with `markov_form`.
         """
         if not self._agrees and tf.executing_eagerly() and tf.size(x1) > 0:
             # The tests of cgp compare the kernels of cgp.
@@ -97,7 +145,7 @@ class CovarianceFunction(HyperparameterLayer):
         """The state-space form of the process over one-dimensional inputs, where it has one.
 
         Raises:
-            ValueError: It has none: says which part of the kernel has not.
+            ValueError: It has none; the message says which part has not.
         """
         raise ValueError(
             f"{self!r} is not Markov: no finite state-space form of it is known, or its inputs "
@@ -107,7 +155,7 @@ class CovarianceFunction(HyperparameterLayer):
 
     def instructions(self) -> Instructions | None:
         """The instructions that evaluate the kernel in the compiled core; None without any."""
-        return None
+        return None if self.code is None else (instruction(self.code, *self.own_parameters),)
 
     def program(self) -> np.ndarray | None:
         """The instructions as an array of numbers; None for a kernel of a class outside of cgp."""
@@ -119,8 +167,7 @@ class CovarianceFunction(HyperparameterLayer):
     def markov_terms(self) -> Terms | None:
         """The process of `markov_form` as a sum of terms in closed form, with the same states.
 
-        Returns:
-            None where it is not known to be one, which is always right.
+        None where it is not known to be one, which is always right.
         """
         return None
 
@@ -144,12 +191,11 @@ class CovarianceFunction(HyperparameterLayer):
     def spectral_density(self, frequencies: ArrayLike) -> np.ndarray:
         """The spectral density S of a stationary process over one-dimensional inputs.
 
-        `K(x) = ∫ S(f) e^{+i2πfx} df` over f of both signs, so that S integrates to the variance: of
-        an envelope times `Rotation(frequency)` it is that of the envelope, moved to the frequency.
-        Positive frequencies turn anticlockwise, as in the rotary spectra of oceanography; those of
-        an improper process have the same density, which says nothing of its pseudo-covariance. Of
-        a channel over frequency, S(f) is the power at the delay −f. A process over a grid has the
-        density between plus and minus half of a cycle per step, and zero beyond.
+        `K(x) = ∫ S(f) e^{+i2πfx} df` over f of both signs, so that S integrates to the variance;
+        `Rotation(frequency)` moves it to the frequency. Positive frequencies turn anticlockwise, as
+        in rotary spectra of oceanography; the pseudo-covariance of an improper process has no part
+        in it. Of a channel over frequency, S(f) is the power at the delay −f. Over a grid it is
+        zero beyond plus and minus half of a cycle per step.
 
         Args:
             frequencies: Real, of any shape; in cycles per unit of x.
@@ -161,9 +207,8 @@ class CovarianceFunction(HyperparameterLayer):
         Raises:
             TypeError: Frequencies that are not real numbers.
             ValueError: Frequencies that are not finite; a process that has lines, as `Constant`,
-                `Rotation`, `Periodic` and `TappedDelays` have alone, or white noise; a process that
-                is not stationary, is over several dimensions, or a product whose density has no
-                closed form.
+                `Rotation`, `Periodic` and `TappedDelays` have alone, or white noise; one that is
+                not stationary, or over several dimensions; a product without a closed form.
 
         Example:
             >>> from cgp.kernels import Matern12, Rotation
@@ -200,11 +245,8 @@ class CovarianceFunction(HyperparameterLayer):
         return f"take that of the other terms, {codes}, {conjunction} " if terms else ""
 
     def check_points(self, x: tf.Tensor) -> None:
-        """Raises, eagerly, for points `[..., N, D]` that the kernel does not take.
-
-        By evaluating it there; a kernel that knows what it refuses says so sooner.
-        """
-        self.moments_diagonal(x)
+        """Raises, eagerly, for points `[..., N, D]` that the kernel does not take."""
+        self.moments_diagonal(x)  # a kernel that knows what it refuses says so sooner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises a TypeError that names the methods that evaluate the kernel."""
@@ -226,8 +268,7 @@ class CovarianceFunction(HyperparameterLayer):
 
         Raises:
             TypeError: Complex inputs.
-            ValueError: NaN inputs, shapes that do not fit, or points that float32 does not tell
-                apart.
+            ValueError: NaN inputs, shapes that do not fit, points that float32 cannot tell apart.
         """
         return self.moments_matrix(x1, x2)[0]
 
@@ -265,15 +306,10 @@ class CovarianceFunction(HyperparameterLayer):
     # --- starts ----------------------------------------------------------------------------------
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """The starting value of a hyperparameter that was left out.
+        """The starting value of a hyperparameter that was left out, by rules from data.
 
-        Args:
-            name: Its name.
-            rules: Values by kind, from the scales of the data.
-
-        Returns:
-            By default that of the name, for "variance", "lengthscale" and "frequency"; None where
-            there is no rule, which leaves the placeholder.
+        By default that of the name, for "variance", "lengthscale" and "frequency"; None where there
+        is no rule, which leaves the placeholder.
         """
         has_rule = name in ("variance", "lengthscale", "frequency")
         return getattr(rules, name)() if has_rule else None
@@ -281,12 +317,9 @@ class CovarianceFunction(HyperparameterLayer):
     def starts(
         self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
-        """Hyperparameters of this kernel and those inside it, with their starting values.
+        """The selected hyperparameters of this kernel and those inside it, with starting values.
 
-        Args:
-            rules: Values by kind, from the scales of the data.
-            power: The share of `E|z|²` that belongs to this kernel.
-            is_selected: Whether a hyperparameter is to start.
+        `power` is the share of `E|z|²` that belongs to this kernel.
         """
         rules.power = power
         for parameter in self.own_parameters:
@@ -298,20 +331,14 @@ class CovarianceFunction(HyperparameterLayer):
 
     @property
     def trend_degree(self) -> int | None:
-        """The degree of the trend that the kernel describes: 0 a constant, 1 a line, None for none.
-
-        Data are freed of it before other hyperparameters start from their scales.
-        """
+        """The degree of the trend, of which data are freed before others start; None for none."""
         return None
 
     is_walk = False
     """Whether it is a random walk, or the integral of one."""
 
     def has_level(self, x: np.ndarray) -> bool:
-        """Whether a constant of any size, over points `[N, D]`, is likely under the kernel.
-
-        False, by default, for those of cgp, true for others.
-        """
+        """Whether a constant of any size, over points `[N, D]`, is likely under the kernel."""
         return not type(self).__module__.startswith("cgp.")
 
     @property
@@ -320,18 +347,12 @@ class CovarianceFunction(HyperparameterLayer):
         return None
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """The hyperparameters whose common factor is a factor of all moments.
-
-        By default the "variance"; None where there are none.
-        """
+        """The hyperparameters whose common factor scales all moments, by default the variance."""
         return [p for p in self.own_parameters if p.name == "variance"] or None
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """A context that restores the attributes that starting values changed if it raises.
-
-        By default whether the kernel is Markov, which it is not over several dimensions.
-        """
+        """A context that restores attributes that starting values changed, if it raises."""
         before = self.is_markov
         try:
             yield
@@ -358,9 +379,8 @@ class CovarianceFunction(HyperparameterLayer):
 
         A name is that of the kernel, given or made from its class, a dot, and the parameter's own.
         Names that repeat are numbered in the order of the expression; the factors of a product may
-        share the name of their term, as in the example. A hyperparameter that was left out, and
-        that no fit has started yet, is NaN. The hyperparameters themselves are attributes of the
-        kernels: `kernel.variance.assign(2.0)`.
+        share the name of their term, as in the example. Those left out that no fit has started yet
+        are NaN. The hyperparameters are attributes of the kernels: `kernel.variance.assign(2.0)`.
 
         Example:
             >>> from cgp.kernels import Constant, Matern12, Rotation
@@ -384,11 +404,7 @@ def _is_foreign(kind: type[CovarianceFunction]) -> bool:
 
 
 def check_moments(moments: Any, kernel: Any) -> Pair:
-    """Returns moments, if they are what the flags of their kernel say.
-
-    Raises:
-        TypeError: They are not.
-    """
+    """Returns moments, if they are what the flags of their kernel say, or raises a TypeError."""
     if not (isinstance(moments, tuple) and len(moments) == 2):
         raise TypeError(
             f"moments of {kernel!r} must return (covariance, pseudo-covariance or None)"
@@ -415,12 +431,7 @@ def check_moments(moments: Any, kernel: Any) -> Pair:
 def check_agreement(kernel: Any, x: tf.Tensor) -> None:
     """Raises, eagerly, where `moments` and `markov_form` of a kernel describe two processes.
 
-    Args:
-        kernel: A Markov kernel.
-        x: Points `[..., 1]`, at least one; up to six of them are compared.
-
-    Raises:
-        ValueError: The covariances or pseudo-covariances differ by more than rounding.
+    Covariances at up to six of the points `[..., 1]` are compared.
     """
     form = kernel.markov_form()
     at = np.unique(x.numpy())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cgp.kernels.periodogram import Periodogram, deviations, peaks_over_dimensions
+from cgp.kernels.spectrum import Periodogram, deviations, peaks_over_dimensions
 
 _TONES = 8  # peaks of a periodogram among which starts of a frequency are drawn
 _MOST_DIMENSIONS = 3  # over which tones are looked for
@@ -16,13 +16,10 @@ _LONGEST = 20_000  # points from which scales are taken: beyond it a stretch in 
 
 
 class DataScales:
-    """The scales of data, each computed when it is first asked for.
+    """The scales of data `[N, D]` and `[B, N]`, each computed when it is first asked for.
 
-    Args:
-        x: Inputs, `[N, D]`.
-        z: Series, complex `[B, N]`, NaN where missing, without the constant and the line that slow
-            terms of the kernel describe.
-        slow: The mean squares of that constant and of that line.
+    The constant and the line that slow terms of the kernel describe are subtracted from the series;
+    `slow` has their mean squares.
     """
 
     def __init__(self, x: np.ndarray, z: np.ndarray, slow: Sequence[float] = ()):
@@ -72,12 +69,11 @@ class DataScales:
     def spacings(self) -> np.ndarray:
         """The median step of each dimension of a grid, `[D]`; of points at random its mean."""
         different = [np.unique(column) for column in self.x.T]
-        varying = [places for places in different if len(places) > 1]
-        points = len(self.x)
         if self.is_grid:
             steps = [np.median(np.diff(p)) if len(p) > 1 else 0.0 for p in different]
             return np.where(np.array(steps) > 0, steps, self.spans)
-        return self.spans / max(points ** (1.0 / max(len(varying), 1)), 1.0)
+        varying = sum(len(places) > 1 for places in different)
+        return self.spans / max(len(self.x) ** (1.0 / max(varying, 1)), 1.0)
 
     @cached_property
     def is_grid(self) -> bool:
@@ -176,23 +172,10 @@ def _mean_square(z: np.ndarray) -> float:
 class StartRules:
     """The rules by which hyperparameters start, one for each kind.
 
-    Without `draw` a rule gives one value, the start of a fit. With it a rule gives a value drawn
-    around the same scales, the start of one of several fits.
-
-    Args:
-        scales: The scales of the data.
-        lengthscales: How many length scales, of which each takes another part of the range
-            between the spacing of x and its span.
-        draw: Numbers between 0 and 1, or None.
-        described: Frequencies of tones that other terms of the kernel describe.
-
-    Attributes:
-        power: The share of `E|z|²` that belongs to the kernel whose turn it is.
-        lengthscales_taken: How many length scales have been asked for.
-        is_of_each: Whether the hyperparameter whose turn it is has a value for each dimension of x:
-            rules of lengths and frequencies then give arrays `[D]`.
-        origin: The frequency of the rotations that multiply the kernel at hand, from which its
-            own frequencies count; None without one.
+    Without `draw`, numbers between 0 and 1, a rule gives one value, the start of a fit. With it a
+    rule gives a value drawn around the same scales, the start of one of several fits. Each of
+    so many `lengthscales` takes another place between the spacing of x and its span; tones of
+    `described` frequencies belong to other terms of the kernel.
     """
 
     def __init__(
@@ -203,11 +186,13 @@ class StartRules:
         described: Sequence[np.ndarray] = (),
     ):
         self.scales, self.lengthscales, self.draw = scales, lengthscales, draw
-        self.described, self.is_of_each = described, False
-        self.power = scales.total
-        self.lengthscales_taken = 0
-        self._started_tones: set[int] = set()  # tones at which frequencies have started
+        self.described, self.lengthscales_taken = described, 0
+        self.power = scales.total  # the share of E|z|² that belongs to the kernel whose turn it is
+        # Whether its hyperparameter has a value for each dimension of x, as its start has then.
+        self.is_of_each = False
+        # The frequency of rotations that multiply it, from which its own frequencies count.
         self.origin: float | None = None
+        self._started_tones: set[int] = set()  # tones at which frequencies have started
 
     @property
     def span(self) -> Any:
@@ -281,10 +266,7 @@ class StartRules:
 
     def _is_free(self, frequencies: np.ndarray) -> np.ndarray:
         """Which tones no other term of the kernel describes, bool `[K]`."""
-        described = [
-            *self.described,
-            *([] if self.origin is None else [np.asarray(self.origin)]),
-        ]
+        described = [*self.described, *([] if self.origin is None else [np.asarray(self.origin)])]
         if not self.is_of_each:  # of vectors beside a number there is no telling
             described = [tone for tone in described if not tone.ndim]
         free = np.ones(len(frequencies), bool)
@@ -294,6 +276,7 @@ class StartRules:
         return free
 
     def _from_origin(self, frequency: Any) -> Any:
+        """A frequency less that of the rotations around it."""
         if self.origin is None or self.is_of_each:
             return frequency
         distance = frequency - self.origin

@@ -16,10 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.kernels.autoregressive import vector_of
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, Term, Terms, direct_sum
-from cgp.kernels.on_grid import vector_of
 from cgp.kernels.rotation import cosine_and_sine, turning_form
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_flag
@@ -52,9 +52,7 @@ class ScaledDelays(DelayProfile):
 
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     extent: ClassVar[str]
-    """The name of the parameter that scales delays."""
-    extent_of_rms: ClassVar[float]
-    """The parameter over the root mean square of the delays about their mean."""
+    extent_of_rms: ClassVar[float]  # over the root mean square of the delays about their mean
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """The starting values: a spread of delays of `1/(2π)` over a length scale."""
@@ -79,15 +77,11 @@ class ExponentialDelays(ScaledDelays):
     Args:
         variance: `E|H|²`, positive; in squared units of H.
         delay_spread: The mean of the delays, and their root mean square about it, positive; in
-            seconds where x is in hertz, microseconds where it is in megahertz.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+            seconds where x is in hertz, in microseconds where it is in megahertz.
+        fixed, priors, name, dtype: As for `RBF`.
 
     Raises:
-        ValueError: A variance or a delay spread that is not positive; x of several dimensions, when
-            it is evaluated.
+        ValueError: Parameters that are not positive; when evaluated, x of several dimensions.
 
     Example:
         >>> from cgp.kernels import ExponentialDelays, Rotation
@@ -140,17 +134,11 @@ class UniformDelays(ScaledDelays):
     Times `Rotation(frequency=-delay)` the first echo comes after a delay. It is not Markov.
 
     Args:
-        variance: `E|H|²`, positive; in squared units of H.
-        width: From the first to the last delay, positive; in seconds where x is in hertz,
-            microseconds where it is in megahertz.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        width: From the first to the last delay, positive; in seconds where x is in hertz.
+        variance, fixed, priors, name, dtype: As for `ExponentialDelays`.
 
     Raises:
-        ValueError: A variance or a width that is not positive; x of several dimensions, when it is
-            evaluated (see `ExponentialDelays` for a kernel of one coordinate).
+        ValueError: As for `ExponentialDelays`, whose example has a kernel of one coordinate.
 
     Example:
         >>> from cgp.kernels import UniformDelays
@@ -193,20 +181,16 @@ class TappedDelays(DelayProfile):
     learns a profile of any shape.
 
     Args:
-        delays: Of the taps, `[K]`, of either sign; in seconds where x is in hertz, microseconds
-            where it is in megahertz. Training moves them, unless they are fixed.
+        delays: Of the taps, `[K]`, of either sign, in seconds where x is in hertz; learned.
         powers: `E|h[k]|²` of the taps, `[K]`, positive; in squared units of H. Left out, they are 1
             until the first fit starts them, equal, from the data (see `Kernel`).
         fixed: Names of parameters that training leaves alone: "delays" where they are exact.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        priors, name, dtype: As for `RBF`.
 
     Raises:
         TypeError: Complex delays or powers.
-        ValueError: No delays, powers of another number or that are not positive; x of several
-            dimensions, when it is evaluated (see `ExponentialDelays` for a kernel of one
-            coordinate).
+        ValueError: No delays, powers of another number or that are not positive; when evaluated, x
+            of several dimensions (see `ExponentialDelays` for a kernel of one coordinate).
 
     Example:
         >>> from cgp.kernels import TappedDelays
@@ -252,10 +236,8 @@ class TappedDelays(DelayProfile):
         lag = (f1 - f2)[..., 0]
         # One after the other: an array of pairs and taps would not fit where those of pairs do.
         turned = [(power, *cosine_and_sine(-delay * lag)) for delay, power in self._taps()]
-        return tf.complex(
-            tf.add_n([power * cosine for power, cosine, _ in turned]),
-            tf.add_n([power * sine for power, _, sine in turned]),
-        )
+        re = tf.add_n([power * cosine for power, cosine, _ in turned])
+        return tf.complex(re, tf.add_n([power * sine for power, _, sine in turned]))
 
     def _taps(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """Delay and power of each tap."""
@@ -264,9 +246,8 @@ class TappedDelays(DelayProfile):
 
     def spectrum(self) -> Spectrum:
         """The spectrum, a line for each tap, at minus its delay."""
-        return Spectrum(
-            lines=-self.delays.numpy().astype(float), powers=self.powers.numpy().astype(float)
-        )
+        delays, powers = (p.numpy().astype(float) for p in (self.delays, self.powers))
+        return Spectrum(lines=-delays, powers=powers)
 
     def markov_form(self) -> MarkovForm:
         """The state-space form, of one state for each tap, which turns."""
@@ -299,15 +280,11 @@ class Szego(Kernel):
             counting in cycles per unit of f (nanoseconds where f is in gigahertz).
         real_response: Whether h is real, as those of physical systems are. Frequencies then count
             from zero; leave it False where f has another origin, a carrier for instance.
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
+        fixed, priors, name, dtype: As for `RBF`.
 
     Raises:
         TypeError: A `real_response` that is not a bool.
-        ValueError: A variance or a decay that is not positive; frequencies of several dimensions,
-            when it is evaluated.
+        ValueError: Parameters that are not positive; when evaluated, x of several dimensions.
 
     Example:
         >>> import math

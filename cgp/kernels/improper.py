@@ -7,10 +7,9 @@ import keras
 import tensorflow as tf
 
 from cgp.kernels.base import Combination, Kernel
-from cgp.kernels.covariance_function import add, multiply
+from cgp.kernels.covariance_function import Code, Instructions, add, instruction, joined, multiply
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, Terms, conjugate, terms_of_conjugate, widely_linear
-from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.spectrum import Spectrum, sum_of_spectra
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import Hyperparameter, declared
@@ -20,7 +19,7 @@ from cgp.training.parameters import UNIT_DISK, Parameter
 class UnaryCombination(Combination):
     """A kernel made of one other kernel."""
 
-    argument = "kernel"
+    arguments = ("kernel",)
 
     def __init__(
         self, kernel: Kernel, *, name: str | None = None, dtype: str | None = None, **kwargs: Any
@@ -97,9 +96,8 @@ class WidelyLinear(UnaryCombination):
         kernel: The kernel of u.
         coefficient: Complex, of modulus at most 1: 0 for a proper process, 1 in modulus for one
             that moves on a line. Its argument is twice the angle of the ellipse's long axis.
-        fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name; of the coefficient, of its [re, im].
-        name: A name for its parameters.
+        fixed, name: As for `RBF`.
         dtype: That of the kernel.
 
     Example:

@@ -10,6 +10,7 @@ digits over short steps.
 Each kernel has its own form in its own class; here is what they share.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -121,6 +122,33 @@ def stack_matrices(rows: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
     return as_complex(tf.stack([tf.stack(list(row), axis=-1) for row in rows], axis=-2))
 
 
+def stationary_form(
+    discretized: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    P: tf.Tensor,
+    h: tf.Tensor,
+    generator: Generator | None = None,
+) -> MarkovForm:
+    """The form of a proper stationary process, of the transition and noise over steps."""
+    return MarkovForm(
+        lambda step: discretized(step)[0],
+        lambda x, step: discretized(step),
+        lambda x: over_points(P, x),
+        h,
+        None,
+        generator,
+    )
+
+
+def noiseless_form(
+    transition: Callable[[tf.Tensor], tf.Tensor], P: tf.Tensor, h: tf.Tensor, A: tf.Tensor
+) -> MarkovForm:
+    """The form of a proper stationary process whose states move on without noise."""
+    zero = tf.zeros_like(P)
+    return stationary_form(
+        lambda step: (transition(step), over_points(zero, step)), P, h, Generator(A, zero)
+    )
+
+
 def emission_of_last(n: int, dtype: tf.DType) -> tf.Tensor:
     """The emission `[n]` that reads the last of n states."""
     return tf.one_hot(n - 1, n, dtype=dtype)
@@ -132,8 +160,8 @@ def block_diagonal(blocks: Iterable[tf.Tensor]) -> tf.Tensor:
     sizes = [block.shape[-1] for block in blocks]
     rows = []
     for i, block in enumerate(blocks):
-        before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
-        rows.append(tf.pad(block, [[0, 0]] * (block.shape.rank - 1) + [[before, after]]))
+        beside = [sum(sizes[:i]), sum(sizes[i + 1 :])]
+        rows.append(tf.pad(block, [[0, 0]] * (block.shape.rank - 1) + [beside]))
     return tf.concat(rows, axis=-2)
 
 
@@ -238,7 +266,7 @@ def widely_linear(form: MarkovForm, coefficient: tf.Tensor) -> MarkovForm:
 
 
 # --- terms in closed form ------------------------------------------------------------------------
-#
+
 # Compiled ops compute the transitions of a sum of Matérn processes times rotations from few numbers
 # of each, its terms, where `markov_form` has functions that return matrices.
 
@@ -246,18 +274,14 @@ def widely_linear(form: MarkovForm, coefficient: tf.Tensor) -> MarkovForm:
 class Term(NamedTuple):
     """An independent term of a sum of processes: a Matérn process times a rotation.
 
-    Its states are those of `HalfIntegerMatern.markov_form`, the last of them is the signal. All
-    numbers are real scalars of the precision of the kernel.
+    Its states are those of `matern_form`, the last of them is the signal. All numbers are real
+    scalars of the precision of the kernel.
     """
 
-    order: int
-    """The number of derivatives of the process, 0, 1 or 2; it has order + 1 states."""
-    variance: tf.Tensor
-    """The variance, in squared units of z."""
-    rate: tf.Tensor | None = None
-    """The rate of the cascade of states, per unit of x; None for order 0 without decay."""
-    frequency: tf.Tensor | None = None
-    """The frequency, in cycles per unit of x; None without a rotation."""
+    order: int  # the number of derivatives of the process, 0, 1 or 2; it has order + 1 states
+    variance: tf.Tensor  # in squared units of z
+    rate: tf.Tensor | None = None  # of the cascade, per unit of x; None for order 0 without decay
+    frequency: tf.Tensor | None = None  # in cycles per unit of x; None without a rotation
 
 
 Terms = tuple[Term, ...]
@@ -266,12 +290,8 @@ Terms = tuple[Term, ...]
 
 def terms_of_sum(processes: Sequence[Terms | None]) -> Terms | None:
     """The terms of a sum of processes; None where those of one process are not known."""
-    sum_: Terms = ()
-    for terms in processes:
-        if terms is None:
-            return None
-        sum_ += terms
-    return sum_
+    of_processes = [terms for terms in processes if terms is not None]
+    return tuple(itertools.chain(*of_processes)) if len(of_processes) == len(processes) else None
 
 
 def terms_of_product(a: Terms | None, b: Terms | None) -> Terms | None:
@@ -284,24 +304,18 @@ def terms_of_product(a: Terms | None, b: Terms | None) -> Terms | None:
     if any(p.order + q.order and None not in (p.rate, q.rate) for p, q in pairs):
         return None  # a smooth process that decays faster is no Matérn process
     return tuple(
-        Term(
-            max(p.order, q.order),
-            p.variance * q.variance,
-            _added(p.rate, q.rate),
-            _added(p.frequency, q.frequency),
-        )
+        Term(max(p.order, q.order), p.variance * q.variance, *map(_added, p[2:], q[2:]))
         for p, q in pairs
     )
 
 
 def terms_of_conjugate(terms: Terms | None) -> Terms | None:
     """The terms of the conjugate process, which turns the other way."""
-    if terms is None:
-        return None
-    return tuple(
-        term._replace(frequency=None if term.frequency is None else -term.frequency)
-        for term in terms
-    )
+
+    def turned(term: Term) -> Term:
+        return term._replace(frequency=None if term.frequency is None else -term.frequency)
+
+    return None if terms is None else tuple(map(turned, terms))
 
 
 def _size(terms: Terms) -> int:

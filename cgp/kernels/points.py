@@ -20,15 +20,10 @@ _RECENT = 8
 
 
 def as_points(x: ArrayLike, dtype: str, name: str = "x") -> tf.Tensor:
-    """Converts inputs to a tensor `[..., N, D]` of a real dtype; `[N]` becomes `[N, 1]`.
-
-    Args:
-        x: Real numbers, `[N]` or `[..., N, D]`.
-        dtype: "float64" or "float32".
-        name: The argument's name, for errors.
+    """Converts real inputs to a tensor `[..., N, D]` of a dtype; `[N]` becomes `[N, 1]`.
 
     Raises:
-        TypeError: Complex inputs, or anything else but real numbers of at most double precision.
+        TypeError: Anything but real numbers of at most double precision.
         ValueError: A scalar or a ragged sequence; or (eagerly) NaN, numbers whose squares overflow,
             or points that the dtype does not tell apart.
     """
@@ -42,7 +37,13 @@ def as_points(x: ArrayLike, dtype: str, name: str = "x") -> tf.Tensor:
         raise ValueError(f"{name} must be [N] or [..., N, D], got a scalar")
     if tf.executing_eagerly():
         if not within(np.asarray(points), LARGEST[dtype]):
-            _refuse_magnitude(np.asarray(inputs), dtype, name)
+            largest = np.max(np.abs(np.asarray(inputs)))
+            if not np.isfinite(largest):
+                raise ValueError(f"{name} must be finite, but has NaN or infinite elements")
+            raise ValueError(
+                f"{name} is too large, {largest:.3g}: at most {LARGEST[dtype]:.2g} in modulus was "
+                f"expected, as squares of differences overflow in {dtype}. Give {name} another unit"
+            )
         dtype_of_inputs = tf.as_dtype(inputs.dtype).as_numpy_dtype
         if not _is_contained(np.dtype(dtype_of_inputs), dtype):
             values = np.asarray(inputs)
@@ -58,12 +59,7 @@ def within(values: np.ndarray, largest: float) -> bool:
 
 
 def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
-    """Real numbers as a tensor, if they are one, or as a NumPy array, in their own dtype.
-
-    Raises:
-        TypeError: Not real numbers of at most double precision.
-        ValueError: Masked elements, or a ragged sequence.
-    """
+    """Real numbers as a tensor or an array, in their own dtype, or an error."""
     if isinstance(x, float) or (type(x) is np.ndarray and x.dtype.char in "df"):
         return np.asarray(x)  # a sample of a stream has no time for more
     x_of_user = x
@@ -118,10 +114,7 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
 
 
 def _refuse_lines(x: Any, name: str) -> None:
-    """Raises for a tuple of the lines of a grid, which NumPy makes few points of many dimensions.
-
-    Points as a tuple of arrays have at most as many dimensions as there are points.
-    """
+    """Raises for a tuple of the lines of a grid, more of them than points have dimensions."""
     if not isinstance(x, tuple) or len(x) < 2:
         return
     shapes: list[tuple[int, ...]] = [tuple(getattr(line, "shape", ())) for line in x]
@@ -139,21 +132,8 @@ def _points_of_lines(name: str) -> str:
     return f"the lines of a grid become its points by {points}, and its z [T, F] by z.ravel()"
 
 
-def _refuse_magnitude(x: np.ndarray, dtype: str, name: str) -> None:
-    if not np.isfinite(x).all():
-        raise ValueError(f"{name} must be finite, but has NaN or infinite elements")
-    raise ValueError(
-        f"{name} is too large, {np.max(np.abs(x)):.3g}: at most {LARGEST[dtype]:.2g} in modulus "
-        f"was expected, as squares of differences overflow in {dtype}. Give {name} another unit"
-    )
-
-
 def as_pairs(x1: ArrayLike, x2: ArrayLike | None, dtype: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two sets of inputs that fit together, `[..., N1, D]` and `[..., N2, D]`; x2 None for x1.
-
-    Raises:
-        TypeError, ValueError: As for `as_points`; shapes that do not fit.
-    """
+    """Two sets of inputs, `[..., N1, D]` and `[..., N2, D]`, or an error; x2 None for x1."""
     first = as_points(x1, dtype, "x1")
     second = first if x2 is None else as_points(x2, dtype, "x2")
     if not first.shape[-1:].is_compatible_with(second.shape[-1:]):
@@ -192,14 +172,7 @@ def _moved(x: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _check_rounding(x: np.ndarray, dtype: str, name: str, moved: np.ndarray | None = None) -> None:
-    """Refuses numbers `[N]` that a dtype moves by more than a tenth of the step between them.
-
-    Args:
-        x: The numbers.
-        dtype: The dtype.
-        name: What errors call them.
-        moved: How far rounding moves the one that is judged; all of them if None.
-    """
+    """Refuses numbers `[N]` that a dtype moves by more than a tenth of their median step."""
     values = np.unique(_widened(x))
     steps = _steps(values)
     # Equal points, computed in two ways, may differ by the rounding of double precision.
@@ -234,11 +207,7 @@ class RecentInputs:
         self._recent: deque[np.ndarray] = deque(maxlen=_RECENT)
 
     def check(self, x: np.ndarray, dtype: str, name: str = "x") -> None:
-        """Records the next input of all streams, `[...]` of any shape.
-
-        Raises:
-            ValueError: The dtype does not tell it from those before; it is not taken in then.
-        """
+        """Records the next input of all streams, unless the dtype rounds it too far."""
         if _is_contained(x.dtype, dtype):
             return
         x, recent = _widened(x), self._recent
@@ -254,11 +223,7 @@ class RecentInputs:
         recent.append(x)
 
     def check_block(self, x: np.ndarray, dtype: str, name: str = "x") -> None:
-        """Records the next inputs, `[T]`, `[T, D]` or `[B, T, D]`, distinct in the dtype.
-
-        Raises:
-            ValueError: The dtype does not tell the first from those before.
-        """
+        """Records the next inputs, `[T]`, `[T, D]` or `[B, T, D]`, distinct in the dtype."""
         x = x[:, None] if x.ndim == 1 else x
         by_time = np.moveaxis(x, -2, 0)[..., None, :]  # each as one sample comes
         self.check(by_time[0], dtype, name)
@@ -270,12 +235,15 @@ class RecentInputs:
         self._recent.clear()
 
 
-def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:
-    """The value of a parameter that is one number, or one for each dimension of `x` `[..., D]`.
+def coordinate(x: tf.Tensor, kernel: Any) -> tf.Tensor:
+    """The coordinate of points `[..., 1]` of a kernel over one dimension, or an error."""
+    if x.shape[-1] not in (1, None):
+        raise ValueError(f"{kernel!r} needs inputs of one dimension, got {x.shape[-1]}")
+    return x[..., 0]
 
-    Raises:
-        ValueError: One for each dimension, but of another number of dimensions.
-    """
+
+def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:
+    """The value of a parameter: one number, or one for each dimension of `x` `[..., D]`."""
     value = parameter.value
     # Without this, a vector would broadcast against inputs of one dimension and make D of them.
     if value.shape.rank and not value.shape.is_compatible_with(x.shape[-1:]):
@@ -289,11 +257,7 @@ def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:
 
 
 def exactly(x: np.ndarray, dtype: Any) -> np.ndarray:
-    """Inputs in another dtype, which must have their values.
-
-    Raises:
-        ValueError: They are rounded in that dtype, or not finite.
-    """
+    """Inputs in another dtype, which must have their values."""
     name = np.dtype(dtype).name
     if not np.all(np.abs(x) <= LARGEST[name]):
         raise ValueError(

@@ -3,7 +3,7 @@
 from cgp.layers.bridges import RealImag, ToComplex
 from cgp.layers.gp_interpolator import GPInterpolator
 from cgp.layers.kalman_filter import KalmanFilter
-from cgp.layers.matrices import Covariance, Matrix
+from cgp.layers.learned_model import Covariance, Matrix
 from cgp.layers.recursive import Recursive
 
 __all__ = [

@@ -44,21 +44,15 @@ class RealImag(keras.layers.Layer):
         _check_precision(self)
 
     def call(self, z: Any) -> tf.Tensor:
-        """Converts features.
-
-        Args:
-            z: Complex, `[..., k]`.
-        """
+        """Converts complex features, `[..., k]`."""
         z = tf.convert_to_tensor(z)
-        _check_complex(z.dtype.name)
-        _check_features("RealImag", z.shape)
+        _check_complex(z.dtype.name, z.shape)
         parts = tf.concat([tf.math.real(z), tf.math.imag(z)], axis=-1)
         return _rounded(parts, self.compute_dtype)
 
     def compute_output_spec(self, z: Any) -> keras.KerasTensor:
         """The shape and dtype of the real features."""
-        _check_complex(z.dtype)
-        _check_features("RealImag", z.shape)
+        _check_complex(z.dtype, z.shape)
         size = None if z.shape[-1] is None else 2 * z.shape[-1]
         return keras.KerasTensor((*z.shape[:-1], size), self.compute_dtype)
 
@@ -71,8 +65,7 @@ class ToComplex(keras.layers.Layer):
 
     Args:
         name: A name.
-        dtype: "float64" for complex128, that of models which are not told otherwise, or "float32"
-            for complex64.
+        dtype: "float64" for complex128, the default of models, or "float32" for complex64.
 
     Input shape: real, `[..., 2 k]`.
 
@@ -96,11 +89,7 @@ class ToComplex(keras.layers.Layer):
         _check_precision(self)
 
     def call(self, parts: Any) -> tf.Tensor:
-        """Converts features.
-
-        Args:
-            parts: Real, `[..., 2 k]`.
-        """
+        """Converts real features, `[..., 2 k]`."""
         parts = tf.convert_to_tensor(parts)
         _check_halves(parts.dtype.name, parts.shape)
         return tf.complex(*tf.split(_rounded(parts, self.compute_dtype), 2, axis=-1))
@@ -115,14 +104,14 @@ class ToComplex(keras.layers.Layer):
 
 def _rounded(parts: tf.Tensor, dtype: str) -> tf.Tensor:
     """Parts in another precision, or an error where that has no such numbers, eagerly."""
-    found = tf.cast(parts, dtype)
-    lost = tf.math.is_finite(parts) & ~tf.math.is_finite(found)
+    rounded = tf.cast(parts, dtype)
+    lost = tf.math.is_finite(parts) & ~tf.math.is_finite(rounded)
     if tf.executing_eagerly() and bool(tf.reduce_any(lost)):
         raise ValueError(
             f"a value of {np.max(np.abs(parts.numpy()[lost.numpy()])):.3g} is beyond {dtype}: "
             'scale it, or give the layer dtype="float64"'
         )
-    return found
+    return rounded
 
 
 def _check_precision(layer: keras.layers.Layer) -> None:
@@ -132,12 +121,13 @@ def _check_precision(layer: keras.layers.Layer) -> None:
         )
 
 
-def _check_complex(dtype: str) -> None:
+def _check_complex(dtype: str, shape: Any) -> None:
     if "complex" not in dtype:
         raise TypeError(
             f"RealImag takes complex values, got {dtype}. Layers of Keras declare their own dtype "
             'for what they return: give one that returns complex values dtype="complex128"'
         )
+    _check_features("RealImag", shape)
 
 
 def _check_features(name: str, shape: Any) -> None:

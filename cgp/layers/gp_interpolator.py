@@ -7,19 +7,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import as_data, check_labels, flattened
-from cgp.gp.interpolation import Interpolation, interpolate
+from cgp.gp.data import Data, as_data, check_labels, flattened
+from cgp.gp.data import check_shapes as check_series
+from cgp.gp.interpolation import interpolate
 from cgp.gp.noise import NoiseArguments
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
-from cgp.layers.interpolator_checks import (
-    check_dimensions,
-    check_shapes,
-    of_one_batch,
-    with_noise_of_samples,
-)
-from cgp.layers.likelihood_objective import LikelihoodObjective
+from cgp.layers.likelihood_objective import LikelihoodObjective, checked_weight
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.tensorflow_private import is_compiled_by_xla
 from cgp.training.hyperparameters import HyperparameterLayer, one_number
@@ -27,6 +22,51 @@ from cgp.training.keras_private import as_added_loss
 from cgp.training.model import without_mask
 from cgp.training.parameters import POSITIVE, Parameter, named_parameters, values_by_name
 from cgp.training.sharing import sharing_scope
+
+
+def check_shapes(x: tf.TensorShape, z: tf.TensorShape, x_new: tf.TensorShape) -> None:
+    """Raises where shapes, of positions with an axis of dimensions, do not fit together."""
+    for points, name in ((x, "x"), (x_new, "x_new")):
+        # A Keras input has a batch axis, of unknown size; a number of points is mostly known.
+        if points.rank == 2 and points[0] is None and z.rank == 2 and z[0] is None:
+            raise ValueError(
+                f"{name} must be [N, D], or [B, N, D] where it comes with the series, got shape "
+                f"{points}: positions of a batch have an axis of dimensions, {name}[..., None]"
+            )
+    check_series(x, z)
+    if 0 in z[:-1].as_list():
+        raise ValueError(f"z must have at least one series, got shape {z}")
+    check_dimensions(x, x_new)
+    if x_new.rank > 2 and not x_new[:-2].is_compatible_with(z[:-1]):
+        raise ValueError(f"the batch axes of x_new, {x_new[:-2]}, must be those of z, {z[:-1]}")
+
+
+def of_one_batch(x: tf.Tensor, z: tf.Tensor, x_new: tf.Tensor) -> tf.Tensor:
+    """The series in a graph, which fails where batch axes are not those of their positions."""
+    z, checks = tf.convert_to_tensor(z), []
+    for points, name in ((x, "x"), (x_new, "x_new")):
+        if points.shape.rank > 2:
+            words = f"the batch axes of {name} must be those of z"
+            checks.append(tf.debugging.assert_equal(tf.shape(points)[:-2], tf.shape(z)[:-1], words))
+    with tf.control_dependencies(checks):
+        return tf.identity(z)
+
+
+def with_noise_of_samples(data: Data) -> Data:
+    """Data of a graph, which fails where the known part of their noise is none."""
+    variance = data.noise.variance  # zero where z is missing
+    if variance is None:
+        return data
+    words = "noise_variance, the known part of the noise, must be finite and not negative"
+    is_variance = tf.math.is_finite(variance) & (variance >= 0.0)
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_variance), [words])]):
+        return data._replace(noise=data.noise._replace(variance=tf.identity(variance)))
+
+
+def check_dimensions(x: tf.TensorShape, x_new: tf.TensorShape) -> None:
+    """Raises where positions have other dimensions than new ones."""
+    if not x_new[-1:].is_compatible_with(x[-1:]):
+        raise ValueError(f"x_new must have as many dimensions as x, {x[-1]}, got shape {x_new}")
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
@@ -39,9 +79,9 @@ class GPInterpolator(HyperparameterLayer):
     learn by the loss of the network; by the likelihood of the series (`loss_weight`); or by both.
 
     Positions are times, frequencies, or both, one dimension each: a pilot of an OFDM frame is at
-    (frequency, time). Where all series share them one factorisation, O(N³), serves the batch. If
-    series lack k elements of their own, each costs a system of k equations beside it; but where one
-    lacks more than half, or positions or noise are particular to each, each costs O(N³).
+    (frequency, time). Where all series share them one factorisation, O(N³), serves the batch, and a
+    series that lacks k elements costs a system of k equations beside it; where one lacks more than
+    half, or positions or noise are particular to each, each series costs O(N³).
 
         interpolator = cgp.layers.GPInterpolator(kernel, 0.1, x=pilots, x_new=grid)
         channel = interpolator(z)                                 # a fixed pattern
@@ -113,9 +153,7 @@ class GPInterpolator(HyperparameterLayer):
         variance = one_number(noise_variance, "noise_variance")
         self.declare_parameters({"noise_variance": (variance, POSITIVE)}, fixed, priors)
         self.x, self.x_new = self._fixed_positions(x, x_new)
-        self.loss_weight = float(np.asarray(one_number(loss_weight, "loss_weight")))
-        if not 0.0 <= self.loss_weight < np.inf:
-            raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
+        self.loss_weight = checked_weight(loss_weight)
         self._process = SignalPlusNoise(kernel, None, self.noise_variance, None)
         with_priors = [p for p in self.named_hyperparameters().values() if p.prior is not None]
         self._objective = LikelihoodObjective(with_priors, self.variable_dtype)
@@ -128,17 +166,17 @@ class GPInterpolator(HyperparameterLayer):
             raise ValueError("x and x_new must both be given, or neither")
         if x is None or x_new is None:
             return None, None
-        found = [as_points(a, self.variable_dtype, n) for a, n in ((x, "x"), (x_new, "x_new"))]
-        for points, name in zip(found, ("x", "x_new"), strict=True):
+        positions = {"x": x, "x_new": x_new}
+        old, new = (as_points(a, self.variable_dtype, name) for name, a in positions.items())
+        for name, points in zip(positions, (old, new), strict=True):
             if points.shape.rank != 2 or points.shape[0] == 0:
                 raise ValueError(
                     f"{name} of the layer must be [N] or [N, D], got shape {points.shape}: where "
                     "series have positions of their own, call it on (x, z, x_new)"
                 )
-        check_dimensions(*(points.shape for points in found))
-        self.kernel.check_points(found[0])
-        first, second = (points.numpy() for points in found)
-        return first, second
+        check_dimensions(old.shape, new.shape)
+        self.kernel.check_points(old)
+        return old.numpy(), new.numpy()
 
     def named_hyperparameters(self) -> dict[str, Parameter]:
         """The hyperparameters, by the names that `parameters` gives them."""
@@ -153,24 +191,21 @@ class GPInterpolator(HyperparameterLayer):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it."""
-        for part in inputs if isinstance(inputs, tuple | list) else [inputs]:
-            if not hasattr(part, "shape"):
+        for array in inputs if isinstance(inputs, tuple | list) else [inputs]:
+            if not hasattr(array, "shape"):
                 raise TypeError(
                     "inputs must be z, or (x, z, x_new), arrays or tensors, got "
-                    f"{type(part).__name__}"
+                    f"{type(array).__name__}"
                 )
         if isinstance(inputs, tuple | list) and len(inputs) == 3:
-            others = {**dict(zip(("missing", "noise_variance"), args, strict=False)), **kwargs}
-            noise = NoiseArguments(others.get("noise_variance"))
-            check_labels(inputs[0], inputs[1], others.get("missing"), noise)
+            named = {**dict(zip(("missing", "noise_variance"), args, strict=False)), **kwargs}
+            noise = NoiseArguments(named.get("noise_variance"))
+            check_labels(inputs[0], inputs[1], named.get("missing"), noise)
         inputs, args, kwargs = tf.nest.map_structure(without_mask, (inputs, args, kwargs))
         return super().__call__(inputs, *args, **kwargs)
 
     def call(
-        self,
-        inputs: Any,
-        missing: ArrayLike | None = None,
-        noise_variance: ArrayLike | None = None,
+        self, inputs: Any, missing: ArrayLike | None = None, noise_variance: ArrayLike | None = None
     ) -> dict[str, tf.Tensor]:
         """Interpolates series.
 
@@ -191,33 +226,31 @@ class GPInterpolator(HyperparameterLayer):
             TypeError: A real z, complex positions, a precision that is not the layer's, no arrays.
             ValueError: Shapes that do not fit, no series; eagerly, NaN in positions, noise that no
                 sample can have. Under XLA.
-            tf.errors.InvalidArgumentError: In a graph, batch axes that do not fit; noise that no
-                sample can have.
+            tf.errors.InvalidArgumentError: In a graph, batch axes or noise that cannot be.
         """
         if is_compiled_by_xla():
             raise ValueError(
                 "a GPInterpolator cannot be compiled by XLA, which wants to know how many elements "
                 "series lack: jit_compile must not be True"
             )
-        real = self.variable_dtype
+        real, is_graph = self.variable_dtype, not tf.executing_eagerly()
         x, z, x_new = self._positions_and_series(inputs)
         x, x_new = as_points(x, real), as_points(x_new, real, "x_new")
         check_shapes(x.shape, tf.TensorShape(z.shape), x_new.shape)
-        if not tf.executing_eagerly():
-            z = of_one_batch(x, z, x_new)
+        z = of_one_batch(x, z, x_new) if is_graph else z
         noise = NoiseArguments(noise_variance)
         data = as_data(x, z, missing, real, require_targets=False, noise=noise)
-        if not tf.executing_eagerly():
-            data = with_noise_of_samples(data)
+        data = with_noise_of_samples(data) if is_graph else data
         new = flattened(x_new, 2)
         if x.shape.rank == 2:
             data = data._replace(x=tf.ensure_shape(data.x, [1, None, None]))
-        found = interpolate(self._process, data, new)
+        result = interpolate(self._process, data, new)
         if self.loss_weight:
-            loss = self._objective.loss(tf.reduce_sum(data.counts), found.log_likelihood)
+            loss = self._objective.loss(tf.reduce_sum(data.counts), result.log_likelihood)
             self.add_loss(as_added_loss(self, self.loss_weight * loss))
-        names = [name for name in Interpolation._fields if name != "log_likelihood"]
-        return {name: data.unpacked(getattr(found, name)) for name in names}
+        moments = result._asdict()
+        del moments["log_likelihood"]
+        return {name: data.unpacked(a) for name, a in moments.items()}
 
     def _positions_and_series(self, inputs: Any) -> tuple[Any, Any, Any]:
         if isinstance(inputs, tuple | list):
@@ -252,11 +285,11 @@ class GPInterpolator(HyperparameterLayer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
+        positions = {"x": self.x, "x_new": self.x_new}
         return {
             **super().get_config(),
             "kernel": keras.saving.serialize_keras_object(self.kernel),
-            "x": None if self.x is None else self.x.tolist(),
-            "x_new": None if self.x_new is None else self.x_new.tolist(),
+            **{name: None if a is None else a.tolist() for name, a in positions.items()},
             "loss_weight": self.loss_weight,
             "name": self.name,
         }

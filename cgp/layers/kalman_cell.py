@@ -1,4 +1,4 @@
-"""The Kalman filter of one sample, as a cell."""
+"""The Kalman filter of one sample, as a cell, and the moments of series, by name."""
 
 import functools
 from collections.abc import Sequence
@@ -9,17 +9,21 @@ import numpy as np
 import tensorflow as tf
 
 from cgp import native
-from cgp.distributions.marginals import Step, innovation
-from cgp.layers.filter_outputs import output_spec, outputs
+from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.layers.learned_model import LearnedModel
 from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
-from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as
+from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as, real_diagonal
 from cgp.online.cell import Cell, Piece, RefusedSample, Sample, all_finite
 from cgp.statespace.engines.chunked_engine import StateMoments
 from cgp.statespace.engines.filter_step import leaves_no_exact_observation, with_pseudo_variance
-from cgp.statespace.filtering import moments, process_block
+from cgp.statespace.filtering import (
+    moments,
+    observation_moments,
+    observed_means,
+    process_block,
+)
 from cgp.statespace.forecasting import Forecast, ahead, forecast_of_start
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
@@ -43,17 +47,47 @@ from cgp.statespace.series import Series, known_inputs
 from cgp.training.saving import check_size
 
 
+def outputs(series: Series, result: StateMoments) -> dict[str, tf.Tensor]:
+    """The moments of state and innovation of filtered series, as `KalmanFilter.call` has them."""
+    model = series.model
+    observed = observed_means(model, result.predicted_means)
+    named = {
+        "predicted_mean": model.form.join(result.predicted_means),
+        "filtered_mean": model.form.join(result.filtered_means),
+        "observation_mean": model.observation_form.join(observed),
+        "innovation": series.innovations(observed),
+    }
+    second = {
+        "predicted": model.form.moments(result.predicted_covariances),
+        "filtered": model.form.moments(result.filtered_covariances),
+        "innovation": observation_moments(model, result),
+    }
+    for name, pair in second.items():
+        named[f"{name}_variance"] = series.of_each(real_diagonal(pair.k), 2)
+        if pair.c is not None:
+            named[f"{name}_pseudo_variance"] = series.of_each(tf.linalg.diag_part(pair.c), 2)
+    return named
+
+
+def output_spec(model: LinearGaussian, shape: tuple) -> dict[str, keras.KerasTensor]:
+    """The shapes and dtypes of `outputs` for series of batch and time axes `(B, T)`."""
+    state = ((*shape, model.state_size), model.state_dtype.name, model.form)
+    observed = ((*shape, model.observation_size), model.series_dtype.name, model.observation_form)
+    spec = {"observation_mean": keras.KerasTensor(*observed[:2])}
+    for name in ("predicted", "filtered", "innovation"):
+        mean = name if name == "innovation" else f"{name}_mean"
+        sizes, dtype, form = observed if name == "innovation" else state
+        spec[mean] = keras.KerasTensor(sizes, dtype)
+        spec[f"{name}_variance"] = keras.KerasTensor(sizes, model.dtype.real_dtype.name)
+        if form.multiplicity > 1:
+            spec[f"{name}_pseudo_variance"] = keras.KerasTensor(sizes, dtype)
+    return spec
+
+
 class KalmanCell(Cell):
     """The state predicted for the next observation, and its update by one.
 
     A state goes on with the present matrices, whatever those were before.
-
-    Args:
-        learned_model: The model, some matrices of it learned.
-        rule: How it is linearised, if it is not linear.
-        likelihood: The likelihood of its observations; None for normal ones.
-        objective: The loss of series; None for no loss.
-        loss_weight: A factor of that loss.
     """
 
     State = StateArrays
@@ -91,12 +125,8 @@ class KalmanCell(Cell):
                 f"{count} streams"
             )
         n, numbers = model.F.shape[-1], 2 if model.dtype.is_complex else 1  # of an element
-        check_size(
-            count * numbers * (n + n * n),
-            f"a filter of {count} streams",
-            model.dtype.real_dtype.name,
-            "take fewer streams",
-        )
+        numbers, real = count * numbers * (n + n * n), model.dtype.real_dtype.name
+        check_size(numbers, f"a filter of {count} streams", real, "take fewer streams")
 
     def check_keys(self) -> None:
         """Raises a ValueError for matrices of each time or series."""
@@ -162,20 +192,16 @@ class KalmanCell(Cell):
     def check(
         self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
     ) -> tuple[Sample, int | None]:
-        """Checks observations and inputs: one of each stream, or a block of them.
+        """Checks observations and inputs, one of each stream, or with `along` a block of them.
 
         Args:
-            sample: z is one observation, `[M]` or `[B, M]`, or a number where M is 1; or, with
-                `along`, a block, `[T, M]`, `[B, T, M]`, or `[T]`. The inputs have the same axes
-                with k in place of M.
+            sample: z is `[M]` or `[B, M]`, or a number where M is 1; of a block `[T, M]`,
+                `[B, T, M]`, or `[T]`. The inputs have the same axes with k in place of M.
             missing: Bool, broadcast against z; None if only NaN are missing.
             along: The number of time axes, 0 or 1.
 
         Returns:
             The sample, NumPy, z NaN where missing; and B, None without a batch axis.
-
-        Raises:
-            TypeError, ValueError: As `cgp.statespace.filter`.
         """
         if not tf.executing_eagerly():
             raise RuntimeError("samples are taken in outside of a tf.function: call process(z)")
@@ -198,8 +224,7 @@ class KalmanCell(Cell):
             inputs = inputs[..., None, :]  # a series of one step
         inputs = known_inputs(model, inputs, z.shape[-2] if along else 1)
         inputs = model.form.join(inputs).numpy()
-        if not along:
-            inputs = inputs[..., 0, :]
+        inputs = inputs if along else inputs[..., 0, :]
         if inputs.ndim > along + 1 and (streams is None or len(inputs) not in (1, streams)):
             raise ValueError(
                 f"inputs must have the batch axis of z, got shapes {inputs.shape} and {z.shape}"
@@ -245,8 +270,7 @@ class KalmanCell(Cell):
         block = process_block(model, samples.z, inputs)
         last = None if block.inputs is None else block.inputs[..., -1, :]
         after = ahead(model, block.last_mean, block.last_chol, last)
-        deviation = innovation(samples.z, block.predicted.mean)
-        return self.from_stored(after), Step(block.predicted, deviation, block.states)
+        return self.from_stored(after), _step_of(samples.z, block.predicted, block.states)
 
     # --- series ----------------------------------------------------------------------------------
 
@@ -255,7 +279,7 @@ class KalmanCell(Cell):
         arrays = inputs if isinstance(inputs, tuple | list) else (inputs, None)
         if len(arrays) != 2:
             raise ValueError(f"series are z, or a pair (z, inputs), got {len(arrays)} arrays")
-        z, known_inputs = arrays
+        z, inputs = arrays
         if len(z.shape) != 3:
             raise ValueError(f"series must be [B, T, M], got shape {z.shape}")
         if self._model.steps is not None:
@@ -263,7 +287,7 @@ class KalmanCell(Cell):
                 "the matrices of the model vary over time, and would begin again with each piece: "
                 "filter whole series"
             )
-        return Sample(z, inputs=known_inputs)
+        return Sample(z, inputs=inputs)
 
     def filtered(
         self, model: AnyModel, z: Any, missing: ArrayLike | None, inputs: ArrayLike | None
@@ -325,12 +349,7 @@ class KalmanCell(Cell):
 
 
 class CompiledKalman:
-    """The step of a linear filter at its present matrices by a function of the compiled core.
-
-    Args:
-        learned_model: The model, some matrices of it learned.
-        streams: B, or None for one stream without a batch axis.
-    """
+    """The step of B streams, or one, of a linear filter by a function of the compiled core."""
 
     def __init__(self, learned_model: LearnedModel, streams: int | None):
         self._learned, self._streams = learned_model, streams
@@ -356,18 +375,11 @@ class CompiledKalman:
             drift = np.reshape(self._inputs_to_state @ inputs[..., None], (self._streams or 1, -1))
             self._step.set(drift=np.ascontiguousarray(np.moveaxis(drift, 0, -1)))
         moments = self._step(sample.z, *arrays)
-        if moments is None:
-            return None
-        predicted, filtered = moments
-        return Step(predicted, innovation(sample.z, predicted.mean), filtered)
+        return None if moments is None else _step_of(sample.z, *moments)
 
 
 class KalmanWalk:
-    """Steps of many streams of a linear filter by a function of the compiled core.
-
-    Args:
-        learned_model: The model, some matrices of it learned.
-    """
+    """Steps of many streams of a linear filter by a function of the compiled core."""
 
     def __init__(self, learned_model: LearnedModel):
         self._learned = learned_model
@@ -397,5 +409,8 @@ class KalmanWalk:
         moments = self._walk(matrices, samples.z, slots, *rows)
         if isinstance(moments, int):
             raise RefusedSample(moments, NOT_FINITE)
-        predicted, filtered = moments
-        return Step(predicted, innovation(samples.z, predicted.mean), filtered)
+        return _step_of(samples.z, *moments)
+
+
+def _step_of(z: np.ndarray, predicted: Marginals, filtered: Marginals) -> Step:
+    return Step(predicted, innovation(z, predicted.mean), filtered)

@@ -1,6 +1,8 @@
 """The Kalman filter as a layer, and as a model to fit and to run online."""
 
-from collections.abc import Iterable, Mapping
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -9,16 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
-from cgp.layers.filter_outputs import output_spec, outputs
-from cgp.layers.filter_rows import filter_rows
-from cgp.layers.filter_training import LearnsFromSeries
-from cgp.layers.kalman_cell import KalmanCell
-from cgp.layers.learned_model import LearnedModel, PresentMatrix
-from cgp.layers.likelihood_objective import LikelihoodObjective
-from cgp.layers.model_config import model_config, model_from_config
-from cgp.layers.model_functions import layers_of, rules_config, rules_from_config
+from cgp.layers.kalman_cell import KalmanCell, output_spec, outputs
+from cgp.layers.learned_model import MATRICES, LearnedModel, PresentMatrix, parameters_inside
+from cgp.layers.likelihood_objective import LikelihoodObjective, checked_weight
+from cgp.layers.model_config import check_variables, layers_of, model_config, model_from_config
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
+from cgp.observations import as_observations, warn_of_short_series
 from cgp.online.cell import Outputs, Sample
 from cgp.online.online import RunsOnline, Stream
 from cgp.statespace.forecasting import Forecast
@@ -29,17 +28,22 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
+from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.online.online_step import StateArrays, checked_state
-from cgp.statespace.series import check_labels
+from cgp.statespace.series import Series, check_labels
 from cgp.training import Model, keras_private
-from cgp.training.batches import require_one_replica
-from cgp.training.hyperparameters import notebook_table, one_number
+from cgp.training.batches import compile_as_usual, require_one_replica
+from cgp.training.hyperparameters import Row, array_text, notebook_table
+from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameterized
-from cgp.training.saving import Served, numbered
+from cgp.training.saving import Served, from_registered_config, numbered, registered_config
+
+_FAR = 100.0  # |mean|² beside the variance, of an offset
+_FEW = 3  # samples, which may all be far from zero
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
+class KalmanFilter(RunsOnline, Parameterized, Model):
     """The Kalman filter of a complex or real linear Gaussian model, some matrices of it learned.
 
     Missing elements are NaN in z, or `missing`, or all those of steps that a Keras mask calls
@@ -48,14 +52,13 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
 
     Called on series `[B, T, M]` it returns a dictionary of moments of state and observation at each
     time, and adds the negative log likelihood, less that of the priors, per observed element to the
-    losses; it sits between other layers, and passes gradients to both sides. `fit(z)` learns by
-    that alone. A prior counts once in all the data of a `fit` or `evaluate` of a `cgp` model, else
-    once in each call. `step(z)` filters online; between calls the state is in the weights, and
-    saved with them.
+    losses; gradients pass to the layers on both sides. `fit(z)` learns by that alone. A prior
+    counts once in all the data of a `fit` or `evaluate` of a `cgp` model, else once in each call.
+    `step(z)` filters online; between calls the state is in the weights, and saved with them.
 
     For a widely linear model the matrices, shown and learned, are those of the real composite,
-    `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance. Of a `NonlinearGaussian`
-    those covariances are, that have a pseudo-covariance.
+    `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance; of a `NonlinearGaussian`
+    the covariances that have a pseudo-covariance.
 
     Args:
         model: A `cgp.statespace.LinearGaussian`, or a `cgp.statespace.NonlinearGaussian`, of which
@@ -97,13 +100,8 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
     cell: KalmanCell
 
     read_only = MappingProxyType(
-        {
-            **{
-                name: f"make a new KalmanFilter of kf.model.replace({name}=...)"
-                for name in ("F", "Q", "H", "R", "B", "initial_mean", "initial_covariance")
-            },
-            **dict.fromkeys(("model", "learn"), "make a new KalmanFilter"),
-        }
+        {name: f"make a new KalmanFilter of kf.model.replace({name}=...)" for name in MATRICES}
+        | dict.fromkeys(("model", "learn"), "make a new KalmanFilter")
     )
 
     def __init__(
@@ -117,20 +115,18 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         dtype: str | None = None,
         **kwargs: Any,
     ):
-        own = noise_of(model).dtype.real_dtype.name
-        if dtype not in (None, own):
-            raise TypeError(f"the model is {model.dtype.name}: dtype must be {own}, got {dtype!r}")
-        super().__init__(name=name, dtype=own, **kwargs)
+        real = noise_of(model).dtype.real_dtype.name
+        if dtype not in (None, real):
+            raise TypeError(f"the model is {model.dtype.name}: dtype must be {real}, got {dtype!r}")
+        super().__init__(name=name, dtype=real, **kwargs)
         model = measurable(model, likelihood)
         self._start, self.rule, self.likelihood = noise_of(model), rule, likelihood
         checked_rule(rule)
         self.functions = layers_of(model)
-        self.loss_weight = float(np.asarray(one_number(loss_weight, "loss_weight")))
-        if not 0.0 <= self.loss_weight < np.inf:
-            raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
+        self.loss_weight = checked_weight(loss_weight)
         self.learned_model = LearnedModel(model, learn)
         self.learned = self.learned_model.layers
-        self._objective = LikelihoodObjective(self.learned_model.with_priors, own)
+        self._objective = LikelihoodObjective(self.learned_model.with_priors, real)
         self.batch_count = self._objective.batch_count
         self.cell = KalmanCell(
             self.learned_model, rule, likelihood, self._objective, self.loss_weight
@@ -168,8 +164,7 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         """Filters series.
 
         Args:
-            z: `[B, T, M]`, of the dtype of the model; NaN where missing. Or a pair of series
-                and inputs.
+            z: `[B, T, M]`, of the dtype of the model; NaN where missing. Or a pair `(z, inputs)`.
             missing: Bool, broadcast against z: True where missing.
             inputs: Known inputs of a model with B, `[B, T, k]`.
 
@@ -223,6 +218,130 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         """Returns the dictionary of `call` as NumPy arrays; series as for `fit`."""
         return super().predict(self._batch(x, missing), batch_size, verbose, **kwargs)
 
+    # --- learning --------------------------------------------------------------------------------
+
+    def _batch(self, x: Any, missing: ArrayLike | None) -> Any:
+        """Series as Keras takes them: with a batch axis, and NaN where missing; datasets as is."""
+        if x is None:
+            raise TypeError(
+                "z is missing: series were expected, [B, T, M], [T, M], or [T] where M is 1"
+            )
+        if isinstance(x, tuple | tf.data.Dataset) and missing is not None:
+            raise ValueError("missing is for one array of series: set NaN in them instead")
+        if isinstance(x, tf.data.Dataset):
+            return x
+        inputs: list[Any] = []
+        if isinstance(x, tuple):
+            series, *inputs = x
+            check_labels(series, None, inputs[0] if inputs else None, along=1)
+            z = as_observations(series, None, self._start.series_dtype, promote=True)
+        else:
+            z = Series(self._start, x, missing).observations().numpy()
+        if self.likelihood is not None:
+            self.likelihood.check(np.asarray(z))
+        if isinstance(x, tuple):
+            return (z, *inputs)
+        return z[None] if z.ndim == 2 else z
+
+    def _learnable(self, x: Any, y: Any, missing: ArrayLike | None, engine: Any = None) -> Any:
+        """What `fit` or `evaluate` takes in place of x, by a model that is compiled then."""
+        if y is not None:
+            raise TypeError(
+                "a KalmanFilter learns from series alone, fit(z): its steps are regular, and have "
+                "no times x. For samples at times of their own there is cgp.StateSpaceGP"
+            )
+        x = self._batch(x, missing) if engine is None else x
+        if isinstance(x, np.ndarray) and np.isnan(x).all():
+            raise ValueError("every element of z is missing: there is nothing to learn from")
+        compile_as_usual(self)
+        return x
+
+    def batch_of_shard(self, shard: Any) -> tuple[Any, float]:
+        """Series as those of a batch, and the number of their observations."""
+        x = self._batch(shard, None)
+        z = np.asarray(x[0] if isinstance(x, tuple) else x)
+        return tf.nest.map_structure(tf.convert_to_tensor, x), float(np.sum(~np.isnan(z)))
+
+    def compile(self, optimizer: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Keras's `compile`; the optimizer is `cgp.optimizers.LBFGS()` if None."""
+        super().compile(LBFGS() if optimizer is None else optimizer, *args, **kwargs)
+
+    def fit(
+        self,
+        x: Any = None,
+        y: None = None,
+        *args: Any,
+        missing: Any = None,
+        engine: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Learns from series, by their likelihood: Keras's `fit`, `LBFGS` if not compiled.
+
+        Args:
+            x: `[B, T, M]`, `[T, M]`, or `[T]` where M is 1; NaN where missing. Or a pair of series
+                `[B, T, M]` and of inputs `[B, T, k]`; or a dataset of batches. With an engine, a
+                list of such data, or of what the engine turns into them.
+            y: None: a filter learns from series alone.
+            missing: Bool, broadcast against x: True where missing.
+            engine: What shares the shards of data out among workers, as for `cgp.Model.fit`.
+            *args: Further arguments of Keras's `fit`.
+            **kwargs: The same, by name.
+
+        Warns:
+            RuntimeWarning: More series than samples in each, as where axes are the other way
+                round; observations far from zero, of a model without a constant state.
+
+        Returns:
+            Keras's `History`.
+
+        Raises:
+            TypeError: Targets y.
+            ValueError: Series that `cgp.statespace.filter` refuses, or none that is observed;
+                `missing` beside more than one array; and what `cgp.Model.fit` refuses.
+        """
+        if engine is not None and missing is not None:
+            raise ValueError("missing is for one array of series: set NaN in those of the shards")
+        x = self._learnable(x, y, missing, engine)
+        if isinstance(x, np.ndarray) and np.sum(~np.isnan(x)) == 1:
+            raise ValueError(
+                "z has one element that is not missing, and nothing can be learned from one: fit "
+                "more, or filter with the matrices that were given"
+            )
+        check_variables(self.learned_model.start, self.variables)
+        z = x[0] if isinstance(x, tuple) else x
+        if isinstance(z, np.ndarray) and z.ndim == 3:
+            warn_of_short_series(*z.shape[:2])
+            if self.likelihood is None:
+                _warn_of_offset(self.learned_model.start, z)
+        return super().fit(x, y, *args, engine=engine, **kwargs)  # type: ignore[misc]
+
+    def evaluate(
+        self, x: Any = None, y: None = None, *args: Any, missing: Any = None, **kwargs: Any
+    ) -> Any:
+        """The loss, as in `fit`."""
+        return super().evaluate(self._learnable(x, y, missing), y, *args, **kwargs)
+
+    def apply_post_updates(self) -> None:
+        """See `cgp.Model`; eagerly an error where the matrices are those of no filter any more."""
+        super().apply_post_updates()
+        if tf.executing_eagerly():
+            self.learned_model.model()
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Keras's `train_step`; the mean loss weighs batches by their observed elements."""
+        with self._objective.of_step(self, data):
+            return super().train_step(data)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Keras's `test_step`; the mean loss weighs batches by their observed elements."""
+        with self._objective.of_step(self, data):
+            return super().test_step(data)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
     # --- online ----------------------------------------------------------------------------------
 
     def _make_stream(self, streams: int | None, name: str = "the state") -> Stream:
@@ -235,18 +354,16 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         """Predicts an observation, then updates the state with it.
 
         Args:
-            z: `[M]`, or a number where M is 1, or `[B, M]` of B streams; NaN where missing. The
-                first call decides.
+            z: `[M]`, or a number where M is 1, or `[B, M]` of B streams, as the first call decides;
+                NaN where missing.
             missing: Bool, broadcast against z: True where missing.
-            inputs: Of a model with B, `[k]`, or a number where k is 1, or `[B, k]`: from this
-                observation to the next.
+            inputs: Of a model with B, `[k]` or `[B, k]`, or a number where k is 1: to the next z.
 
         Returns:
             `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction
             of z (by an `Iterated` rule or a likelihood it is of what stands for z, and a forecast
-            only where z is missing),
-            `innovation` z minus its mean, `filtered` the state after the update. The first and last
-            are `(mean, variance, pseudo_variance)`.
+            only where z is missing), `innovation` z minus its mean, `filtered` the state after the
+            update. The first and last are `(mean, variance, pseudo_variance)`.
 
         Raises:
             TypeError: A real observation of a complex model, or a complex one of a real model.
@@ -286,17 +403,26 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
 
         Args:
             mean: `[n]`, or `[B, n]` of B streams; the first state or observation decides.
-            chol: Its Cholesky factor, `[n, n]` or `[B, n, n]`; of a widely linear model that of the
-                real composite, `[..., 2n, 2n]`.
+            chol: The Cholesky factor of the covariance, as in `state`.
 
         Raises:
             TypeError: Not numbers, more precise than the model, or complex for a real one.
             ValueError: Shapes that do not fit the model or the streams, values that are not finite,
-                a factor that is not lower triangular with a diagonal that is real and not negative.
-                The state is unchanged.
+                a factor that is not lower triangular with a diagonal that is real and not negative;
+                the state is unchanged.
         """
         mean, chol = checked_state(self._start, (mean, chol))
-        self._make_stream(_streams_of(mean, chol)).write(self.cell.from_stored([mean, chol]))
+        if not {mean.shape.rank - 1, chol.shape.rank - 2} <= {0, 1}:
+            raise ValueError(
+                f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
+            )
+        streams = {a.shape[0] for a, rank in ((mean, 1), (chol, 2)) if a.shape.rank > rank}
+        if len(streams) > 1:
+            raise ValueError(
+                f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
+            )
+        stream = self._make_stream(streams.pop() if streams else None)
+        stream.write(self.cell.from_stored([mean, chol]))
 
     def reset(self) -> None:
         """Resets all streams to the initial state: by the matrices of the next observation."""
@@ -311,8 +437,7 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
                 the first leads from the next observation to the one after it.
 
         Returns:
-            A `Forecast` of NumPy arrays, `[steps, ...]` or `[B, steps, ...]`, as from
-            `cgp.statespace.forecast`.
+            A `Forecast`, NumPy, `[steps, ...]` or `[B, steps, ...]`: see `cgp.statespace.forecast`.
 
         Raises:
             ValueError: Steps that are no whole number, at least 1; inputs that do not fit.
@@ -341,13 +466,11 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, complex numbers as [re, im], and the number of streams."""
-        learn = {
-            name: keras.saving.serialize_keras_object(layer) for name, layer in self.learned.items()
-        }
         return {
             "model": model_config(self.learned_model.start),
-            **rules_config(self.rule, self.likelihood),
-            "learn": learn,
+            "rule": registered_config(self.rule),
+            "likelihood": registered_config(self.likelihood),
+            "learn": {k: keras.saving.serialize_keras_object(v) for k, v in self.learned.items()},
             "loss_weight": self.loss_weight,
             "streams": None if self.stream is None else [self.stream.streams],
             "name": self.name,
@@ -359,12 +482,9 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         """Makes the filter of a config."""
         config = dict(config)
         streams = config.pop("streams", None)
-        config["model"] = model_from_config(config["model"])
-        config.update(rules_from_config(config))
-        config["learn"] = {
-            name: keras.saving.deserialize_keras_object(layer)
-            for name, layer in config["learn"].items()
-        }
+        learn = {k: keras.saving.deserialize_keras_object(v) for k, v in config["learn"].items()}
+        config |= {"model": model_from_config(config["model"]), "learn": learn}
+        config |= {k: from_registered_config(config.get(k)) for k in ("rule", "likelihood")}
         layer = cls(**config)
         if streams is not None:
             layer._make_stream(streams[0])
@@ -380,8 +500,7 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         """Reads the state of the streams, and makes them where there are none.
 
         Raises:
-            ValueError: A state that is not finite, or that this filter could not have saved; the
-                state is as it was.
+            ValueError: A state that this filter could not have saved; the state is as it was.
         """
         weights = numbered(store)
         if {"0", "1"} <= set(weights):  # before streams are made, which would stay
@@ -398,23 +517,43 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         return f"KalmanFilter({self.learned_model.start!r}{learned})"
 
     def _repr_html_(self) -> str:
-        return notebook_table("KalmanFilter", filter_rows(self, self.stream))
+        return notebook_table("KalmanFilter", self._rows())
+
+    def _rows(self) -> Iterator[Row]:
+        """The model, how it is linearised, the present learned matrices, and the streams."""
+        yield Row("model", repr(self.learned_model.start))
+        for name in ("rule", "likelihood"):
+            if getattr(self, name) is not None:
+                yield Row(name, repr(getattr(self, name)))
+        uses = Counter(map(id, self.learned.values()))
+        for name, layer in self.learned.items():
+            notes = [] if uses[id(layer)] == 1 else [f"shared by {uses[id(layer)]} matrices"]
+            fixed = [p.name for p in parameters_inside(layer) if p.fixed]
+            if fixed:
+                notes.append(f"fixed: {', '.join(fixed)}")
+            matrix = np.asarray(self.learned_model.matrix(name))
+            yield Row(name, array_text(matrix), ", ".join(["learned", *notes]))
+        yield Row("streams", "none yet" if self.stream is None else str(self.stream.streams or 1))
 
 
-def _streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:
-    """The number of streams that a state is of, `[..., n]` and `[..., n, n]`; None for no axis.
-
-    Raises:
-        ValueError: More than one batch axis, or axes that differ.
-    """
-    axes = {mean.shape.rank - 1, chol.shape.rank - 2}
-    if not axes <= {0, 1}:
-        raise ValueError(
-            f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
+def _warn_of_offset(model: Any, z: np.ndarray) -> None:
+    """Warns of observations `[B, T, M]` far from zero that no state of a linear model stays at."""
+    if not isinstance(model, LinearGaussian) or model.B is not None or model.F.shape.rank != 2:
+        return
+    enough = np.sum(~np.isnan(z), axis=1) > _FEW
+    if np.min(np.abs(np.linalg.eigvals(model.F.numpy()) - 1.0)) * z.shape[1] < 1.0:
+        return
+    values = np.where(enough[:, None], z, 0.0)
+    means, deviations = np.nanmean(values, axis=1), np.nanstd(values, axis=1)
+    far = np.abs(means) ** 2 - _FAR * deviations**2
+    worst = np.unravel_index(np.argmax(far), far.shape)
+    if far[worst] > 0.0:
+        warnings.warn(
+            f"z is far from zero: its mean is {means[worst]:.4g}, beside a standard deviation of "
+            f"{deviations[worst]:.2g}, and the model has no state that stays as it is, as F has no "
+            "eigenvalue 1. What is learned would be stretched over that, and forecasts be wrong: "
+            "subtract the mean from z, or give the model a constant state, F=block_diag(F, 1), "
+            "Q=block_diag(Q, 0), H=hstack([H, 1]) and a wide initial covariance",
+            RuntimeWarning,
+            stacklevel=3,
         )
-    sizes = {a.shape[0] for a, rank in ((mean, 1), (chol, 2)) if a.shape.rank > rank}
-    if len(sizes) > 1:
-        raise ValueError(
-            f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
-        )
-    return sizes.pop() if sizes else None

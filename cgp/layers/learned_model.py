@@ -1,4 +1,4 @@
-"""A state-space model some of whose matrices are learned by layers."""
+"""Learned matrices as layers, and a state-space model some of whose matrices are learned."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,41 +7,164 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.layers.matrices import Covariance, Matrix
+from cgp.linalg import semidefinite_factor
+from cgp.linalg.arguments import ArrayLike, real_as
 from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.model_base import FactoredCovariance, as_dtype
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
+from cgp.training.hyperparameters import (
+    Hyperparameter,
+    HyperparameterLayer,
+    InitialValues,
+    declared,
+)
 from cgp.training.keras_private import flatten_layers
-from cgp.training.parameters import Parameter, Parameterized
+from cgp.training.parameters import (
+    COMPLEX,
+    POSITIVE,
+    REAL,
+    Parameter,
+    Parameterized,
+    number_to_config,
+)
 from cgp.training.post_updates import snapshot
 
 _COVARIANCES = ("Q", "R", "initial_covariance")
-_MATRICES = ("F", "H", "B", "initial_mean")
+MATRICES = ("F", "H", "B", "initial_mean", *_COVARIANCES)
+"""The names of what a filter may learn of a linear model."""
+
+
+def _finite(value: ArrayLike) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "iufc" or not np.all(np.isfinite(array)):
+        raise ValueError(f"value must be finite numbers, got {array!r}")
+    return array
+
+
+@keras.saving.register_keras_serializable(package="cgp.layers")
+@declared
+class Matrix(HyperparameterLayer):
+    """A learned array, unconstrained, such as a transition matrix or a mean.
+
+    Args:
+        value: Initial value, of any shape; a complex one makes a complex array.
+        fixed: "value" to exclude it from training.
+        priors: TFP distribution of "value", by that name; the loss of a `KalmanFilter` has it.
+        name: A name.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: Elements that are not finite numbers.
+
+    Example:
+        >>> from cgp.layers import Matrix
+        >>> Matrix([[0.9j]]).call().numpy()
+        array([[0.+0.9j]])
+    """
+
+    value: Hyperparameter = Hyperparameter(REAL)
+
+    def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
+        """The array, real or complex."""
+        array = _finite(arguments["value"])
+        return {"value": (array, COMPLEX if np.iscomplexobj(array) else REAL)}
+
+    def call(self) -> tf.Tensor:
+        """The array."""
+        return tf.convert_to_tensor(self.value)
+
+
+@keras.saving.register_keras_serializable(package="cgp.layers")
+class Covariance(HyperparameterLayer):
+    """A covariance learned through its factor, so that it stays positive semidefinite.
+
+    With the initial value `V = G Gᴴ`, it is `G A Aᴴ Gᴴ`, where A is lower triangular with a
+    positive diagonal, initially the identity. This covers every covariance with the range of V:
+    components of the state without noise stay without noise.
+
+    Args:
+        value: V, `[n, n]`, Hermitian, positive semidefinite. A real one stays real.
+        fixed: Names of parameters excluded from training: "scale", the diagonal of A, and
+            "mixing", what is below it.
+        priors: TFP distributions of these, by name; the loss of a `KalmanFilter` has them.
+        name: A name.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: Not a square matrix of finite numbers, or zero.
+        NotPositiveDefiniteError: Indefinite.
+
+    Example:
+        >>> from cgp.layers import Covariance
+        >>> Covariance([[2.0, 0.0], [0.0, 0.0]]).call().numpy()
+        array([[2., 0.],
+               [0., 0.]])
+    """
+
+    def __init__(
+        self,
+        value: ArrayLike,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        self._start = _finite(value)
+        if self._start.ndim != 2 or self._start.shape[0] != self._start.shape[1]:
+            raise ValueError(f"value must be a covariance, [n, n], got shape {self._start.shape}")
+        if self._start.dtype.kind in "iu":
+            self._start = self._start.astype(float)
+        root = semidefinite_factor(self._start).numpy()
+        root = root[:, np.any(root != 0, axis=0)]
+        rank = root.shape[1]
+        if rank == 0:
+            raise ValueError("value must not be zero: there would be nothing to learn")
+        self._root = root.astype(np.result_type(self.variable_dtype, root.dtype.type(0)))
+        values = {"scale": (np.ones(rank), POSITIVE)}
+        if rank > 1:
+            is_complex = np.iscomplexobj(root)
+            mixing = np.zeros(rank * (rank - 1) // 2, complex if is_complex else float)
+            values["mixing"] = (mixing, COMPLEX if is_complex else REAL)
+        self.declare_parameters(values, fixed, priors)
+
+    def factor(self) -> tf.Tensor:
+        """`G A`, `[n, rank]`; not triangular."""
+        root = tf.constant(self._root)
+        scale = tf.convert_to_tensor(self.scale)
+        a = tf.linalg.diag(real_as(scale, root.dtype))
+        if len(self.own_parameters) > 1:
+            rank = root.shape[1]
+            places = np.stack(np.tril_indices(rank, -1), axis=-1)
+            a += tf.scatter_nd(places, tf.convert_to_tensor(self.mixing), [rank, rank])
+        return tf.linalg.matmul(root, a)
+
+    def call(self) -> tf.Tensor:
+        """The covariance, `[n, n]`."""
+        factor = self.factor()
+        return tf.linalg.matmul(factor, factor, adjoint_b=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, complex numbers as [re, im]."""
+        config = super().get_config()
+        for parameter in self.own_parameters:
+            config.pop(parameter.name)
+        config["complex"] = ["value"] if np.iscomplexobj(self._start) else []
+        return {**config, "value": number_to_config(self._start)}
 
 
 class LearnedModel:
-    """A model and the layers whose outputs replace some of its matrices.
-
-    Args:
-        start: The model of the initial matrices.
-        learn: Names, or layers by name, as for `KalmanFilter`.
-
-    Attributes:
-        start: The model given.
-        noise: Its noise and initial state, sizes and dtypes.
-        layers: The layers by name.
-        with_priors: Their hyperparameters that have a prior, each once.
-    """
+    """A model, and the layers by name whose outputs replace some of its matrices."""
 
     def __init__(self, start: AnyModel, learn: Iterable[str] | Mapping[str, Any]):
         self.start, self.noise = start, noise_of(start)
         self.form = self.noise.form
-        self.layers = {
-            name: self._layer(name, layer) for name, layer in self._learnable(learn).items()
-        }
-        found = {id(p): p for layer in self.layers.values() for p in _parameters(layer)}
-        self.with_priors = [p for p in found.values() if p.prior is not None]
+        self.layers = {k: self._layer(k, layer) for k, layer in self._learnable(learn).items()}
+        by_id = {id(p): p for layer in self.layers.values() for p in parameters_inside(layer)}
+        self.with_priors = [p for p in by_id.values() if p.prior is not None]
 
     def _learnable(self, learn: Any) -> dict[str, Any]:
         """Checks names; returns a layer, or None for the default one, by name."""
@@ -49,21 +172,21 @@ class LearnedModel:
             learn = (learn,)
         if not isinstance(learn, Mapping | tuple | list | set | frozenset):
             raise TypeError(f"learn must be names, or layers by name, got {learn!r}")
-        found = dict(learn) if isinstance(learn, Mapping) else dict.fromkeys(learn)
-        known: tuple[str, ...] = (*_MATRICES, *_COVARIANCES)
-        if isinstance(self.start, NonlinearGaussian):  # its functions are layers of their own
-            known = ("initial_mean", *_COVARIANCES)
-        unknown = sorted(set(found) - set(known))
+        layers = dict(learn) if isinstance(learn, Mapping) else dict.fromkeys(learn)
+        # The functions of a nonlinear model are layers themselves.
+        is_linear = not isinstance(self.start, NonlinearGaussian)
+        names = MATRICES if is_linear else ("initial_mean", *_COVARIANCES)
+        unknown = sorted(set(layers) - set(names))
         if unknown:
-            raise ValueError(f"learn names {unknown}, but what can be learned is {sorted(known)}")
-        if "B" in found and self.noise.B is None:
+            raise ValueError(f"learn names {unknown}, but what can be learned is {sorted(names)}")
+        if "B" in layers and self.noise.B is None:
             raise ValueError("learn names B, but the model has no input")
-        if "initial_covariance" in found and self.noise.initial is not None:
+        if "initial_covariance" in layers and self.noise.initial is not None:
             raise ValueError(
                 f'the initial covariance is "{self.noise.initial}": give the model a matrix if it '
                 "is to be learned"
             )
-        return found
+        return layers
 
     def _layer(self, name: str, layer: Any) -> keras.layers.Layer:
         value = self._at_start(name)
@@ -88,12 +211,11 @@ class LearnedModel:
 
     def _at_start(self, name: str) -> tf.Tensor:
         """A matrix of the model given."""
-        start = self.start
-        if isinstance(start, NonlinearGaussian):
-            if name in "FHB":
-                raise AttributeError(f"the model is not linear, and has no {name}")
-            return start.shown(name)
-        return getattr(start, name)
+        if not isinstance(self.start, NonlinearGaussian):
+            return getattr(self.start, name)
+        if name in "FHB":
+            raise AttributeError(f"the model is not linear, and has no {name}")
+        return self.start.shown(name)
 
     def model(self) -> AnyModel:
         """The model of the present matrices, differentiable with respect to the weights."""
@@ -102,49 +224,47 @@ class LearnedModel:
             return start
         if isinstance(start, NonlinearGaussian):
             return start.with_moments({name: self._present(name) for name in self.layers})
-        given, initial = start.parts(), start.initial
+        tensors, initial = start.parts(), start.initial
         if initial == "stationary" and not {"F", "Q"} & set(self.layers):
             initial = None  # the stationary covariance does not change
         if initial is not None:
-            del given["initial_covariance"]
-        given |= {name: self._present(name) for name in self.layers}
-        return LinearGaussian.from_tensors(given, initial, start.form)
+            del tensors["initial_covariance"]
+        tensors |= {name: self._present(name) for name in self.layers}
+        return LinearGaussian.from_tensors(tensors, initial, start.form)
 
     def snapshot(self) -> bytes:
         """The values that the matrices depend on."""
         if not self.layers:
             return b""
-        own = {k: v for k, v in self.layers.items() if type(v) in (Matrix, Covariance)}
-        # Others may depend on more than their weights.
-        others = [
-            np.asarray(self.matrix(name)).tobytes() for name in self.layers if name not in own
-        ]
-        return b"".join([snapshot(v for x in own.values() for v in x.variables), *others])
+        of_cgp = {k: v for k, v in self.layers.items() if type(v) in (Matrix, Covariance)}
+        # Layers of users may depend on more than their weights.
+        matrices = [np.asarray(self.matrix(k)).tobytes() for k in self.layers if k not in of_cgp]
+        return b"".join([snapshot(v for x in of_cgp.values() for v in x.variables), *matrices])
 
     def matrix(self, name: str) -> np.ndarray | None:
         """A present matrix; None for a B that there is not."""
         if name in self.layers:
-            found = self._present(name)
-            return (found.matrix if isinstance(found, FactoredCovariance) else found).numpy()
+            present = self._present(name)
+            return (present.matrix if isinstance(present, FactoredCovariance) else present).numpy()
         # Only this one depends on others: an F without stationary covariance can still be read.
         if name == "initial_covariance" and isinstance(self.start, LinearGaussian):
             return noise_of(self.model()).initial_covariance.numpy()
-        found = self._at_start(name)
-        return None if found is None else found.numpy()
+        matrix = self._at_start(name)
+        return None if matrix is None else matrix.numpy()
 
     def _present(self, name: str) -> tf.Tensor | FactoredCovariance:
         """The present matrix of a learned layer; a covariance with its factor if it has one."""
         layer, like = self.layers[name], self._at_start(name)
-        found: Any
+        present: Any
         if name in _COVARIANCES and hasattr(layer, "factor"):
-            found = FactoredCovariance.of_factor(as_dtype(layer.factor(), like.dtype, name))
-            shape = found.matrix.shape
+            present = FactoredCovariance.of_factor(as_dtype(layer.factor(), like.dtype, name))
+            shape = present.matrix.shape
         else:
-            found = as_dtype(layer.call(), like.dtype, name)
-            shape = found.shape
+            present = as_dtype(layer.call(), like.dtype, name)
+            shape = present.shape
         if not shape.is_compatible_with(like.shape):
             raise ValueError(f"the layer of {name} must return {like.shape}, got {shape}")
-        return found
+        return present
 
 
 class PresentMatrix:
@@ -157,12 +277,10 @@ class PresentMatrix:
         self._key = name
 
     def __get__(self, layer: Any, owner: type) -> Any:
-        if layer is None:
-            return self
-        return layer.learned_model.matrix(self._key)
+        return self if layer is None else layer.learned_model.matrix(self._key)
 
 
-def _parameters(layer: keras.layers.Layer) -> list[Parameter]:
+def parameters_inside(layer: keras.layers.Layer) -> list[Parameter]:
     """The hyperparameters of a layer and of the layers inside it."""
     layers = [x for x in flatten_layers(layer) if isinstance(x, Parameterized)]
     return [parameter for x in layers for parameter in x.own_parameters]

@@ -11,18 +11,16 @@ import tensorflow as tf
 from cgp.linalg.arguments import is_nan
 from cgp.training import keras_private
 from cgp.training.batches import mean_over_replicas
+from cgp.training.hyperparameters import one_number
 from cgp.training.parameters import Parameter
 
 
-def check_learnable(model: keras.Model, x: Any, y: Any) -> None:
-    """Raises where a filter cannot learn from what `fit` was given, or `evaluate` judge by it."""
-    if y is not None:
-        raise TypeError(
-            "a KalmanFilter learns from series alone, fit(z): its steps are regular, and have no "
-            "times x. For samples at times of their own there is cgp.StateSpaceGP"
-        )
-    if isinstance(x, np.ndarray) and np.isnan(x).all():
-        raise ValueError("every element of z is missing: there is nothing to learn from")
+def checked_weight(loss_weight: float) -> float:
+    """Returns the factor of a loss, or raises an error."""
+    weight = float(np.asarray(one_number(loss_weight, "loss_weight")))
+    if not 0.0 <= weight < np.inf:
+        raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
+    return weight
 
 
 class LikelihoodObjective:
@@ -31,29 +29,19 @@ class LikelihoodObjective:
     The mean over batches weighs each by its observed elements, so that it is the loss of all data,
     in which a prior counts once: each batch and replica has an equal share of it. A batch without
     any observation weighs nothing, and its share is missing from the mean.
-
-    Args:
-        with_priors: The hyperparameters that have a prior, each once.
-        dtype: The real dtype of the layer.
-
-    Attributes:
-        batch_count: The number of batches of all the data, see `Trainer`; None without priors.
     """
+
+    batch_count: tf.Variable | None = None
+    """The number of batches of all the data (see `Trainer`); None without priors."""
 
     def __init__(self, with_priors: Sequence[Parameter], dtype: str):
         self._with_priors = with_priors
         self._count: tf.Tensor | None = None
-        self.batch_count: tf.Variable | None = None
         if with_priors:
             self.batch_count = tf.Variable(1.0, trainable=False, dtype=dtype, name="batch_count")
 
     def loss(self, observed: tf.Tensor, log_likelihoods: tf.Tensor) -> tf.Tensor:
-        """The loss of one batch.
-
-        Args:
-            observed: The number of observed elements of the batch, real.
-            log_likelihoods: Of any shape, to be added up.
-        """
+        """The loss of one batch of so many observed elements, a real tensor."""
         count = observed if self._count is None else self._count
         log_density = tf.reduce_sum(log_likelihoods)
         if self.batch_count is not None:
@@ -64,12 +52,7 @@ class LikelihoodObjective:
 
     @contextlib.contextmanager
     def of_step(self, model: keras.Model, data: Any) -> Iterator[None]:
-        """A context of a `train_step` or `test_step` of Keras, in which batches weigh as they do.
-
-        Args:
-            model: The filter.
-            data: Of the step; NaN where missing.
-        """
+        """The context of a `train_step` or `test_step` of Keras, which weighs its batch."""
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         # Where a model runs eagerly, Keras passes arrays of NumPy.
         z = tf.convert_to_tensor(x[0] if isinstance(x, tuple | list) else x)

@@ -1,6 +1,6 @@
-"""Serialisation of a state-space model, as numbers and functions that Keras knows."""
+"""The models, functions and rules of filters: what of them is trained, and how they are saved."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -14,13 +14,39 @@ from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.training.parameters import complex_from_config, number_to_config
 
+_FUNCTIONS = ("transition", "observation")
+
+
+def layers_of(model: AnyModel) -> list[keras.layers.Layer]:
+    """The layers among the functions of a model."""
+    if not isinstance(model, NonlinearGaussian):
+        return []
+    functions = (model.transition, model.observation)
+    return list({id(f): f for f in functions if isinstance(f, keras.layers.Layer)}.values())
+
+
+def check_variables(model: AnyModel, variables: Iterable[keras.Variable]) -> None:
+    """Raises where a function of a model reads a trainable variable that is not among these."""
+    if not isinstance(model, NonlinearGaussian):
+        return
+    learned = {id(variable.value) for variable in variables}
+    n, k = model.noise.F.shape[-1], model.input_size * model.form.multiplicity
+    for name in _FUNCTIONS:
+        traced = tf.function(
+            lambda points, inputs, name=name: model.working(name, inputs)(points), autograph=False
+        ).get_concrete_function(
+            tf.TensorSpec([1, 1, n], model.dtype), tf.TensorSpec([1, k], model.dtype)
+        )
+        unknown = [v.name for v in traced.variables if v.trainable and id(v) not in learned]
+        if unknown:
+            raise ValueError(
+                f"the {name} of the model reads variables that fit would not learn: "
+                f"{', '.join(unknown)}. Make it a Keras layer that has them"
+            )
+
 
 def model_config(model: AnyModel) -> dict:
-    """Converts a model to a config of numbers, lists and names.
-
-    Raises:
-        ValueError: A function that is neither a layer nor registered with Keras.
-    """
+    """Converts a model to a config of numbers, lists and names."""
     if isinstance(model, NonlinearGaussian):
         return _config_of_functions(model)
     names = ["F", "Q", "H", "R", "B", "initial_mean"]
@@ -35,14 +61,11 @@ def model_config(model: AnyModel) -> dict:
     }
 
 
-_FUNCTIONS = ("transition", "observation")
-
-
 def _config_of_functions(model: NonlinearGaussian) -> dict:
-    given = model.arguments()
-    functions = {name: _function_config(given.pop(name), name) for name in _FUNCTIONS}
-    flags = {k: v for k, v in given.items() if isinstance(v, bool | int)}
-    moments = {k: v.numpy() for k, v in given.items() if k not in flags and v is not None}
+    arguments = model.arguments()
+    functions = {name: _function_config(arguments.pop(name), name) for name in _FUNCTIONS}
+    flags = {k: v for k, v in arguments.items() if isinstance(v, bool | int)}
+    moments = {k: v.numpy() for k, v in arguments.items() if k not in flags and v is not None}
     return {
         "functions": functions,
         "flags": flags,
@@ -53,33 +76,16 @@ def _config_of_functions(model: NonlinearGaussian) -> dict:
 
 
 def _function_config(function: Callable[..., Any], name: str) -> Any:
-    known = isinstance(function, keras.layers.Layer)
-    if not known and hasattr(function, "__name__"):
+    is_saved = isinstance(function, keras.layers.Layer)
+    if not is_saved and hasattr(function, "__name__"):
         registered = keras.saving.get_registered_name(function)
-        known = keras.saving.get_registered_object(registered) is function
-    if not known:
+        is_saved = keras.saving.get_registered_object(registered) is function
+    if not is_saved:
         raise ValueError(
             f"the {name} of the model cannot be saved: make it a Keras layer, or register it with "
             "keras.saving.register_keras_serializable()"
         )
     return keras.saving.serialize_keras_object(function)
-
-
-def _from_functions(config: Mapping) -> NonlinearGaussian:
-    missing = sorted({"flags", "moments", "complex", "dtype"} - set(config))
-    if missing:
-        raise ValueError(f"the config of the model has no {', '.join(missing)}")
-    functions = {
-        name: keras.saving.deserialize_keras_object(config["functions"][name])
-        for name in _FUNCTIONS
-    }
-    moments: dict[str, Any] = {}
-    for name, value in config["moments"].items():
-        is_complex = name in config["complex"]
-        array = np.asarray(complex_from_config(value) if is_complex else value)
-        dtype = tf.as_dtype(config["dtype"])
-        moments[name] = array.astype((complex_dtype(dtype) if is_complex else dtype).as_numpy_dtype)
-    return NonlinearGaussian(**functions, **moments, **config["flags"])
 
 
 def model_from_config(config: Mapping) -> AnyModel:
@@ -88,21 +94,29 @@ def model_from_config(config: Mapping) -> AnyModel:
     Raises:
         ValueError: A damaged config, or one that the model refuses.
     """
+    keys = {"matrices", "initial", "is_proper", "dtype"}
     if "functions" in config:
-        return _from_functions(config)
-    missing = sorted({"matrices", "initial", "is_proper", "dtype"} - set(config))
+        keys = {"flags", "moments", "complex", "dtype"}
+    missing = sorted(keys - set(config))
     if missing:
         raise ValueError(f"the config of the model has no {', '.join(missing)}")
+    dtype = tf.as_dtype(config["dtype"])
+    if "functions" in config:
+        serialized = config["functions"]
+        functions = {k: keras.saving.deserialize_keras_object(serialized[k]) for k in _FUNCTIONS}
+        moments: dict[str, Any] = {}
+        for name, numbers in config["moments"].items():
+            is_complex = name in config["complex"]
+            array = np.asarray(complex_from_config(numbers) if is_complex else numbers)
+            kind = complex_dtype(dtype) if is_complex else dtype
+            moments[name] = array.astype(kind.as_numpy_dtype)
+        return NonlinearGaussian(**functions, **moments, **config["flags"])
     if config["initial"] not in (None, "stationary", "diffuse"):
         raise ValueError(
             'initial must be None, "stationary" or "diffuse" in the config of a model, got '
             f"{config['initial']!r}"
         )
-    dtype = tf.as_dtype(config["dtype"])
     revive = complex_from_config if dtype.is_complex else np.asarray
-    given = {
-        name: tf.constant(np.asarray(revive(value)), dtype)
-        for name, value in config["matrices"].items()
-    }
+    matrices = {k: tf.constant(np.asarray(revive(v)), dtype) for k, v in config["matrices"].items()}
     form = ProperForm() if config["is_proper"] else CompositeForm()
-    return LinearGaussian.from_tensors(given, config["initial"], form=form)
+    return LinearGaussian.from_tensors(matrices, config["initial"], form=form)

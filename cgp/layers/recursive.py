@@ -30,8 +30,7 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         stateful: Whether the state is kept in weights between batches, which are then of one size.
         name: A name.
 
-    Input shape: of a filter series `[B, T, M]`; of a process a pair of inputs `[B, T, D]` and
-        observations `[B, T]`.
+    Input shape: of a filter series `[B, T, M]`; of a process a pair `[B, T, D]`, `[B, T]` of x, z.
 
     Output shape: a dictionary, `[B, T, ...]` or, without `return_sequences`, `[B, ...]`: of a
         filter that of its `call`, of others the fields of `Step`, as "predicted_mean". With
@@ -88,10 +87,16 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
             for i, a in enumerate(blank):
                 shape = (*a.shape, 2) if a.dtype.is_complex else a.shape
                 dtype = a.dtype.name if a.dtype.is_integer else self.variable_dtype
-                make = functools.partial(_zeros, shape, dtype, f"state_{i}")
-                self._state_weights.append(add_variable(self, make))
-            self._has_begun = add_variable(self, functools.partial(_zeros, (), "int32", "begun"))
+                self._state_weights.append(self._add_zeros(shape, dtype, f"state_{i}"))
+            self._has_begun = self._add_zeros((), "int32", "begun")
         self.built = True
+
+    def _add_zeros(self, shape: Sequence, dtype: str, name: str) -> keras.Variable:
+        def make() -> keras.Variable:
+            zeros = tf.zeros(shape, dtype)
+            return keras.Variable(zeros, dtype=dtype, trainable=False, autocast=False, name=name)
+
+        return add_variable(self, make)
 
     def _sized_for(self, inputs: Any) -> Cell:
         return self._cell.sized_for(self._cell.series(inputs))
@@ -104,9 +109,8 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
             initial_state: The state before it, as from `return_state`; None for the one that is
                 kept, or for that before any observation.
         """
-        if not all(hasattr(part, "shape") for part in keras.tree.flatten(inputs)) or isinstance(
-            inputs, dict
-        ):
+        are_arrays = all(hasattr(a, "shape") for a in keras.tree.flatten(inputs))
+        if not are_arrays or isinstance(inputs, dict):
             raise TypeError(
                 "inputs must be an array, or the pair (x, z) of a process, got a "
                 f"{type(inputs).__name__}"
@@ -119,9 +123,9 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         elif self.stateful:
             stored = cell.as_stored(state)
             stored = [_value(v, a) for v, a in zip(self._state_weights, stored, strict=True)]
-            kept = _as_of_batch(cell.from_stored(stored), state, "the state that is kept")
+            previous = _as_of_batch(cell.from_stored(stored), state, "the state that is kept")
             begun = tf.convert_to_tensor(self._has_begun) > 0
-            state = tf.nest.map_structure(functools.partial(tf.where, begun), kept, state)
+            state = tf.nest.map_structure(functools.partial(tf.where, begun), previous, state)
         state, outputs, loss = cell.follow(state, samples)
         if loss is not None:
             self.add_loss(loss)
@@ -174,20 +178,8 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         return cls(**{**config, "estimator": estimator})
 
 
-def _zeros(shape: tuple, dtype: str, name: str) -> keras.Variable:
-    return keras.Variable(
-        tf.zeros(shape, dtype), dtype=dtype, trainable=False, autocast=False, name=name
-    )
-
-
 def _as_of_batch(state: Any, initial: Any, name: str) -> Any:
-    """A state as that of the series of a batch, or an error.
-
-    Args:
-        state: The state, or a list of its tensors.
-        initial: The state of these series before any observation.
-        name: What errors call it.
-    """
+    """A state, or a list of its tensors, packed as the initial one of a batch, or an error."""
     tensors = [tf.convert_to_tensor(a) for a in tf.nest.flatten(state)]
     expected = tf.nest.flatten(initial)
     described = [

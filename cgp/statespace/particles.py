@@ -9,10 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
-from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form, SecondMoments
 from cgp.distributions.marginals import Marginals
-from cgp.linalg.arguments import ArrayLike, check_whole, real_as, squared_modulus
+from cgp.linalg.arguments import ArrayLike, check_whole, real_as, squared_modulus, stateless_seed
 from cgp.linalg.batch_last import cholesky
 from cgp.statespace.compiled import graph_of
 from cgp.statespace.engines.filter_step import State, at_known, decorrelated, density

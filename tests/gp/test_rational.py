@@ -9,8 +9,14 @@ import tensorflow as tf
 import cgp
 from cgp.gp.means import Rational, rational
 from cgp.gp.means.base import rows_of
-from cgp.gp.means.poles import ConjugatePairs, FreePoles
-from cgp.gp.means.vector_fitting import PolesAndDelay, _Search, are_at_optimum, locate
+from cgp.gp.means.vector_fitting import (
+    ConjugatePairs,
+    FreePoles,
+    PolesAndDelay,
+    _Search,
+    are_at_optimum,
+    locate,
+)
 from cgp.kernels import Matern52, Rotation, Zero
 from tests.gp.problems import complex_normals, started
 

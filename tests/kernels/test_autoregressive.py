@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.kernels import ARMA, Autoregressive, Rotation
-from cgp.kernels.levinson import levinson, reflections_of
+from cgp.kernels.autoregressive import levinson, reflections_of
 
 RNG = np.random.default_rng(5)
 REFLECTIONS = 0.6 * (RNG.uniform(-1, 1, 16) + 1j * RNG.uniform(-1, 1, 16)) / np.arange(1, 17) ** 0.3

@@ -1,7 +1,6 @@
 """Mean functions of a Gaussian process, with complex values."""
 
-from cgp.gp.means.base import Mean
+from cgp.gp.means.base import Constant, Mean, Polynomial
 from cgp.gp.means.rational import Rational
-from cgp.gp.means.trends import Constant, Polynomial
 
 __all__ = ["Constant", "Mean", "Polynomial", "Rational"]

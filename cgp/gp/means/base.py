@@ -1,12 +1,23 @@
-"""The base class of mean functions."""
+"""Mean functions with complex values: their base class, constants and polynomial trends."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike
-from cgp.training.hyperparameters import HyperparameterLayer
+from cgp.linalg.arguments import ArrayLike, as_complex, as_flag
+from cgp.training.hyperparameters import (
+    Hyperparameter,
+    HyperparameterLayer,
+    InitialValues,
+    declared,
+    one_number,
+    setting,
+)
+from cgp.training.parameters import COMPLEX, in_steps_of
+from cgp.training.saving import check_size
 
 
 class Mean(HyperparameterLayer):
@@ -33,13 +44,9 @@ class Mean(HyperparameterLayer):
         return None
 
     def functions(self, x: tf.Tensor) -> tf.Tensor | None:
-        """The functions of x that learned coefficients multiply, where these are all it learns.
+        """The functions that learned coefficients multiply, where these are all it learns.
 
-        Args:
-            x: Points `[..., N, D]`.
-
-        Returns:
-            Complex, `[..., N, q]`; None, by default, for a mean that is no such sum.
+        At points `[..., N, D]` complex, `[..., N, q]`; None, by default, for no such sum.
         """
         return None
 
@@ -59,9 +66,6 @@ class Mean(HyperparameterLayer):
             x: Inputs, `[X, N, D]`, X being 1 or G.
             present: Bool, `[G, N]`: where there are targets, for each covariance.
             leave_out: Whether all but any one of the points must determine them too.
-
-        Raises:
-            ValueError: Too few different x for the coefficients.
         """
         basis = self.basis(x)
         if basis is None:
@@ -117,24 +121,13 @@ class Mean(HyperparameterLayer):
         return nearest
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
-        """The starting value of a hyperparameter that was left out; None without a rule.
-
-        Args:
-            name: Its name.
-            x: Inputs, `[N, D]`.
-            z: The targets there, complex `[N]`.
-        """
+        """The start, by data `[N, D]`, `[N]`, of a hyperparameter that was left out, or None."""
         return None
 
     def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
-        """Sets, at the beginning of each `fit`, the weights that are not trained; by default none.
+        """Sets, at the beginning of each `fit`, the weights that are not trained, or raises.
 
-        Args:
-            x: Inputs, `[X, N, D]`, X being 1 or B.
-            z: Series, complex `[B, N]`, NaN where missing.
-
-        Raises:
-            ValueError: Data from which they cannot be set; they stay as they were.
+        Inputs are `[X, N, D]`, X being 1 or B, series `[B, N]`, NaN where missing.
         """
 
     @property
@@ -152,11 +145,7 @@ def _coefficients(columns: np.ndarray, z: np.ndarray, are_real: bool) -> np.ndar
 
 
 def rows_of(a: np.ndarray, has_real_coefficients: bool) -> np.ndarray:
-    """The rows of least squares for complex values `[..., N, q]`.
-
-    For complex coefficients the values; for real ones real parts above imaginary parts, `[..., 2N,
-    q]`.
-    """
+    """The rows of complex values `[..., N, q]`; `[..., 2N, q]` for real coefficients."""
     return np.concatenate([a.real, a.imag], axis=-2) if has_real_coefficients else a
 
 
@@ -167,3 +156,152 @@ def whole_number(number: Any, name: str) -> int:
     if not (is_number and 0 <= number < np.inf and number == int(number)):
         raise ValueError(f"{name} must be a whole number, at least 0, got {number!r}")
     return int(number)
+
+
+def real_number(number: float, name: str) -> float:
+    """Returns a real number, or raises an error."""
+    if np.iscomplexobj(one_number(number, name)):
+        raise TypeError(f"{name} must be real, got {number!r}")
+    return float(number)
+
+
+@keras.saving.register_keras_serializable(package="cgp.means")
+@declared
+class Constant(Mean):
+    """A constant complex mean, learned with the hyperparameters.
+
+    Args:
+        value: Its initial value, in units of z; if None zero, until a fit takes the mean of data.
+        fixed: `("value",)` to keep it there.
+        priors: `{"value": ...}`, a TFP distribution of its [re, im].
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Example:
+        >>> import cgp
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), 0.1, mean=cgp.means.Constant(1 + 2j))
+        >>> gp.predict([0.0])["mean"]
+        array([1.+2.j])
+    """
+
+    value: Hyperparameter = Hyperparameter(in_steps_of(1.0, COMPLEX), default=None)
+
+    def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
+        """The starting value, the mean of the targets."""
+        return z.mean()
+
+    def functions(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The functions of x that the learned coefficients multiply, complex `[..., N, q]`."""
+        return None if self.value.fixed else as_complex(tf.ones_like(x[..., :1]))
+
+    def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The mean at points `[..., N, D]`, complex `[..., N]`; None for zero."""
+        return tf.broadcast_to(self.value.value, tf.shape(x)[:-1])
+
+
+@keras.saving.register_keras_serializable(package="cgp.means")
+@declared
+class Polynomial(Mean):
+    """A polynomial trend `Σ_k β_k ((x − center)/scale)^k` over one-dimensional inputs.
+
+    Its complex coefficients are either learned with the hyperparameters, or marginalised under a
+    flat prior: the trend is then estimated from the data at each prediction, its uncertainty is
+    part of the posterior, and the likelihood is the restricted one, of what the trend leaves
+    (Rasmussen & Williams, *Gaussian Processes for Machine Learning*, 2006, §2.7).
+
+    Choose center and scale so that x comes to about −1 … 1: powers of a date lose all digits.
+
+    Args:
+        degree: Of the polynomial, at least 0.
+        coefficients: Initial β, `[degree + 1]`, complex; if None zeros, until a fit starts them by
+            least squares. Not for a marginalised trend.
+        marginalized: Whether the coefficients are marginalised instead of learned.
+        center: In units of x.
+        scale: In units of x, positive.
+        fixed: `("coefficients",)` to keep them.
+        priors: `{"coefficients": ...}`, a TFP distribution of their [re, im], `[degree + 1, 2]`.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        TypeError: A center or a scale that is no real number, a `marginalized` that is not a bool.
+        ValueError: A degree that is no whole number, a scale that is not positive; coefficients, or
+            `fixed` or `priors` of them, for a marginalised trend.
+
+    Example:
+        >>> import cgp, numpy as np
+        >>> trend = cgp.means.Polynomial(1, marginalized=True, center=5.0, scale=5.0)
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), 0.1, mean=trend)
+        >>> x = np.arange(10.0)
+        >>> gp.condition(x, (1 + 1j) * x)
+        >>> gp.predict([20.0])["mean"].round(4)
+        array([20.+20.j])
+    """
+
+    degree: int = setting(whole_number)
+    coefficients: Hyperparameter = Hyperparameter(COMPLEX, default=None)
+    marginalized: bool = setting(as_flag, default=False, kw_only=True)
+    center: float = setting(real_number, default=0.0, kw_only=True)
+    scale: float = setting(real_number, default=1.0, kw_only=True)
+
+    def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
+        """The coefficients; none of a marginalised trend."""
+        coefficients, count = arguments["coefficients"], self.degree + 1
+        if not (np.isfinite(self.center) and np.isfinite(self.scale) and self.scale > 0):
+            raise ValueError(
+                f"scale must be positive and center finite, got {arguments['scale']} and "
+                f"{arguments['center']}"
+            )
+        if self.marginalized:
+            if coefficients is not None:
+                raise ValueError("a marginalised trend has no coefficients to start from")
+            return {}
+        trend = f"a polynomial of degree {arguments['degree']}"
+        check_size(2 * count, trend, self.variable_dtype, "take a smaller degree")
+        if coefficients is not None and np.shape(coefficients) != (count,):
+            raise ValueError(
+                f"{trend} has {count} coefficients, got shape {np.shape(coefficients)}"
+            )
+        constraint = in_steps_of(1.0, COMPLEX)._replace(placeholder=np.zeros(count))
+        return {"coefficients": (coefficients, constraint)}
+
+    def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
+        """The starting coefficients, those of least squares."""
+        powers = self._powers(tf.constant(x, self.variable_dtype)).numpy()
+        return np.linalg.lstsq(powers, z, rcond=None)[0]
+
+    def _powers(self, x: tf.Tensor) -> tf.Tensor:
+        if x.shape[-1] not in (1, None):
+            raise ValueError(f"a polynomial trend needs inputs of one dimension, got {x.shape[-1]}")
+        t = (x[..., 0] - self.center) / self.scale
+        powers = [tf.ones_like(t)]  # products: the derivative of 0⁰ that TensorFlow takes is NaN
+        for _ in range(self.degree):
+            powers.append(powers[-1] * t)
+        return as_complex(tf.stack(powers, axis=-1))
+
+    def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The mean at points `[..., N, D]`, complex `[..., N]`; None for zero."""
+        if self.marginalized:
+            return None
+        return tf.linalg.matvec(self._powers(x), self.coefficients.value)
+
+    def functions(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The functions of x that the learned coefficients multiply, complex `[..., N, q]`."""
+        return None if self.marginalized or self.coefficients.fixed else self._powers(x)
+
+    def basis(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
+        return self._powers(x) if self.marginalized else None
+
+    def remedy_of(self, x: np.ndarray, needed: int) -> str:
+        """The remedy for an undetermined trend: a lower degree, or a center and a scale of x."""
+        if len(np.unique(x)) < needed:
+            return super().remedy_of(x, needed)
+        if np.abs((x - self.center) / self.scale).max() < 2.0:
+            return "as its powers are alike to rounding: take a lower degree"
+        center, scale = float(x.max() + x.min()) / 2, float(x.max() - x.min()) / 2
+        return f"as powers of x lose their digits: take center={center!r} and scale={scale!r}"
+
+    def __repr__(self) -> str:
+        inside = "marginalized" if self.marginalized else repr(self.coefficients)
+        return f"Polynomial({self.degree}, {inside})"

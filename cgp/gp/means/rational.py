@@ -8,8 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import Mean, rows_of, whole_number
-from cgp.gp.means.poles import Arrangement, ConjugatePairs, FreePoles
-from cgp.gp.means.vector_fitting import PolesAndDelay, are_at_optimum, locate
+from cgp.gp.means.vector_fitting import (
+    Arrangement,
+    ConjugatePairs,
+    FreePoles,
+    PolesAndDelay,
+    are_at_optimum,
+    locate,
+)
 from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.training.hyperparameters import declared, setting
 from cgp.training.saving import check_size
@@ -45,16 +51,14 @@ class Rational(Mean):
     be the frequency itself, not that from a carrier. Where the band is not far above zero, as that
     of a low-pass filter, that halves the numbers to be found; far above it there is little
     difference. Two real poles need two pairs, unless they are one. The coefficients are real then,
-    and the process is improper (`gp.predict` has a pseudo-variance, and matrices have twice as many
-    rows).
+    and the process is improper (`gp.predict` has a pseudo-variance, matrices twice as many rows).
 
     A pole much narrower than the step of f may fit the noise of a single sample. Where its
     half-width, `−Re(pole)/2π`, is below a quarter w of the median step, it has a prior of log
     density `−½ (log(w/half-width)/¼)²`, which data with little noise overcome; it is at least a
     fiftieth of the step, and at most ten spans of f. Noise that is known of each sample has no part
     in where poles are located: leave samples out, as NaN, that are far noisier than others. Too
-    high an order fits noise too: choose it by cross-validation that fits again, not by the
-    likelihood.
+    high an order fits noise: choose it by cross-validation with new fits, not by the likelihood.
 
     Args:
         order: The number of poles, at least 0; of pairs, if the response is real.
@@ -111,8 +115,8 @@ class Rational(Mean):
         both in units of f.
         """
         middle, span = self._middle_and_span()
-        poles = _complex(self._located_poles.numpy().astype(float))
-        return span * self._arrangement.all(poles) + 2j * np.pi * middle
+        re, im = np.moveaxis(self._located_poles.numpy().astype(float), -1, 0)
+        return span * self._arrangement.all(re + 1j * im) + 2j * np.pi * middle
 
     @property
     def delay(self) -> float:
@@ -138,7 +142,8 @@ class Rational(Mean):
         self._check_dimensions(x.shape[-1])
         present = ~np.isnan(z).any(axis=0)
         f, z = x[0, present, 0], z[:, present]
-        needed = self._needed()
+        # A tenth more than there are numbers to be found: poles, delay and coefficients.
+        needed = math.ceil((4 * self.order + (2 if self.has_real_coefficients else 4)) / 1.8)
         different = len(np.unique(f))
         if different < needed:
             raise ValueError(
@@ -157,9 +162,8 @@ class Rational(Mean):
         at_optimum = are_at_optimum(u, z, located, self._arrangement)
         # The squares of the first k poles have the span of the first k functions of the squares.
         poles = located.poles[np.argsort(~at_optimum, kind="stable")]
-        columns = _columns(
-            tf.constant(u), tf.constant(poles), tf.constant(located.delay), self._arrangement
-        ).numpy()
+        places, roots, delay = map(tf.constant, (u, poles, located.delay))
+        columns = _columns(places, roots, delay, self._arrangement).numpy()
         each = self._arrangement.fractions_of_each
         squares = np.repeat(sorted(at_optimum)[::-1], each)
         used = np.flatnonzero([True] * (each * self.order + 1) + [*squares, True])
@@ -170,14 +174,6 @@ class Rational(Mean):
         self._located_poles.assign(_re_and_im(poles))
         self._located_delay.assign(located.delay)
         self._mixing.assign(_re_and_im(mixing))
-
-    def _needed(self) -> int:
-        """The least number of points that determine poles, delay and coefficients.
-
-        A tenth more than there are numbers to be found: poles, delay and coefficients.
-        """
-        numbers = 4 * self.order + (2 if self.has_real_coefficients else 4)
-        return math.ceil(numbers / 1.8)
 
     def _check_dimensions(self, dimensions: int | None) -> None:
         if dimensions not in (1, None):
@@ -213,64 +209,36 @@ def _warn_of_other_data(
     """Warns where a rational function fits conj(z), or z less a constant, far better than z.
 
     A constant that is not behind the delay, as of a leak, is not in the model, which then takes the
-    delay of the constant, zero.
-
-    Args:
-        u: As for `locate`.
-        z: As for `locate`, in units of `size`.
-        located: The poles and the delay of `locate`.
-        mean: The mean, for messages.
-        size: The largest |z| of the data.
+    delay of the constant, zero. Arguments as for `locate`; z is in units of `size`.
     """
     offsets = z.mean(axis=-1, keepdims=True)
     if located.power < _GOOD * np.mean(np.abs(z - offsets) ** 2):
         return
-    conjugate = locate(u, z.conj(), mean.order, mean._arrangement)
-    if conjugate.power < _FAR_BETTER * located.power:
-        _warn_of_better_fit(
-            mean,
-            z,
-            located,
-            "conj(z)",
-            conjugate,
-            "z may have the other sign of i, of the convention e^{-iωt}. Fit conj(z), whose delay "
-            "is e^{-i2πfτ}, and conjugate predictions",
-        )
-        return
-    for _ in range(3):  # the mean of z has a share of the response
-        varying = locate(u, z - offsets, mean.order, mean._arrangement)
-        if varying.power >= _FAR_BETTER * located.power:
-            return
-        offsets = _constants(u, z, varying, mean._arrangement)
-    constant = f"{size * offsets[0, 0]:.7g}"
-    of_first = "" if len(z) == 1 else " (of the first series)"
-    _warn_of_better_fit(
-        mean,
-        z,
-        located,
-        f"z - ({constant})",
-        varying,
-        f"z may stand on a constant{of_first} that is not behind the delay, as of a leak or a "
-        "reflection before the device, which is not in this mean. Measure it or take this one, "
-        "and fit z without it",
+    target, better = "conj(z)", locate(u, z.conj(), mean.order, mean._arrangement)
+    remedy = (
+        "z may have the other sign of i, of the convention e^{-iωt}. Fit conj(z), whose delay is "
+        "e^{-i2πfτ}, and conjugate predictions"
     )
-
-
-def _warn_of_better_fit(
-    mean: Rational,
-    z: np.ndarray,
-    located: PolesAndDelay,
-    target: str,
-    better: PolesAndDelay,
-    remedy: str,
-) -> None:
+    if better.power >= _FAR_BETTER * located.power:
+        for _ in range(3):  # the mean of z has a share of the response
+            better = locate(u, z - offsets, mean.order, mean._arrangement)
+            if better.power >= _FAR_BETTER * located.power:
+                return
+            offsets = _constants(u, z, better, mean._arrangement)
+        target = f"z - ({size * offsets[0, 0]:.7g})"
+        of_first = "" if len(z) == 1 else " (of the first series)"
+        remedy = (
+            f"z may stand on a constant{of_first} that is not behind the delay, as of a leak or a "
+            "reflection before the device, which is not in this mean. Measure it or take this one, "
+            "and fit z without it"
+        )
     power = np.mean(np.abs(z) ** 2)
     here, there = (10.0 * np.log10(max(fit.power / power, 1e-32)) for fit in (located, better))
     warnings.warn(
         f"{mean!r} fits {target} to an error of {there:.1f} dB of z, and z to {here:.1f} dB alone: "
         f"{remedy}",
         RuntimeWarning,
-        stacklevel=7,
+        stacklevel=6,
     )
 
 
@@ -304,16 +272,11 @@ def _columns(
     for k in range(count - 1):
         products.append(products[-1] * all_passes[..., k : k + 1])
     functions = sections * tf.concat(products, axis=-1)[..., :count, None]
-    functions = tf.reshape(
-        functions, tf.concat([tf.shape(u), [count * sections.shape[-1]]], axis=0)
-    )
+    shape = tf.concat([tf.shape(u), [count * sections.shape[-1]]], axis=0)
+    functions = tf.reshape(functions, shape)
     fractions, squares = tf.split(functions, 2, axis=-1)
     turn = tf.exp(tf.complex(zero, -2.0 * math.pi * delay * u))[..., None]
     return turn * tf.concat([fractions, constant, squares, tf.complex(zero, u)[..., None]], axis=-1)
-
-
-def _complex(re_and_im: np.ndarray) -> np.ndarray:
-    return re_and_im[..., 0] + 1j * re_and_im[..., 1]
 
 
 def _re_and_im(values: np.ndarray) -> ArrayLike:

@@ -16,10 +16,113 @@ Kaufman, BIT 15, 1975).
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from cgp.gp.means.base import rows_of
-from cgp.gp.means.poles import Arrangement, FreePoles
-from cgp.kernels.periodogram import Periodogram, deviations
+from cgp.kernels.spectrum import Periodogram, deviations
+
+
+class FreePoles:
+    """Poles anywhere in the left half plane: the fraction `1/(s − p)`, a complex coefficient."""
+
+    has_real_coefficients = False
+    fractions_of_each = 1
+    lowest = -np.inf  # place of a pole, in cycles
+
+    def band(self, x: np.ndarray) -> tuple[float, float]:
+        """The least and the largest place of poles inside the band of x, in cycles."""
+        return float(x.min()), float(x.max())
+
+    def all(self, poles: np.ndarray) -> np.ndarray:
+        """All poles, in the order of their places."""
+        return poles[np.argsort(poles.imag)]
+
+    def fractions(self, s: np.ndarray, poles: np.ndarray) -> np.ndarray:
+        """The fractions of poles `[..., order]` at `[..., N, 1]`: `[..., N, columns]`."""
+        return 1.0 / (s - poles[..., None, :])
+
+    def slopes(self, s: np.ndarray, poles: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """The derivatives of a model by real parts of poles and then by places, `[N, 2 order]`.
+
+        But for what fractions of the same poles amount to. Places are in radians, s is `[N, 1]`.
+        """
+        by_pole = coefficients / (s - poles) ** 2
+        return np.concatenate([by_pole, 1j * by_pole], axis=-1)
+
+    def zeros(self, poles: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """The zeros of 1 plus fractions `[..., order]` with coefficients `[..., columns]`."""
+        return np.linalg.eigvals(
+            poles[..., None, :] * np.eye(poles.shape[-1]) - coefficients[..., None, :]
+        )
+
+    def sections(self, s: tf.Tensor, poles: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Fractions, to one length over the whole axis, and the all-pass function of each pole.
+
+        At `[..., N, 1]` they are `[..., N, order, fractions of each]` and `[..., N, order]`.
+        """
+        lengths = tf.cast(tf.sqrt(-2.0 * tf.math.real(poles)), s.dtype)
+        return (lengths / (s - poles))[..., None], (s + tf.math.conj(poles)) / (s - poles)
+
+
+class ConjugatePairs:
+    """Pairs p, p̄ with Im p ≥ 0, whose model has a real impulse response.
+
+    The fractions are `s/D` and `|p|/D` with `D = (s − p)(s − p̄)`, which are independent where the
+    two are one, too; their coefficients are real.
+    """
+
+    has_real_coefficients = True
+    fractions_of_each = 2
+    lowest = 0.0
+
+    def band(self, x: np.ndarray) -> tuple[float, float]:
+        """The least and the largest place of poles inside the band of x, in cycles."""
+        low, high = float(x.min()), float(x.max())
+        return max(low, -high, 0.0), max(high, -low)
+
+    def all(self, poles: np.ndarray) -> np.ndarray:
+        """All poles and their conjugates, in the order of their places."""
+        return FreePoles().all(np.concatenate([poles, poles.conj()]))
+
+    def fractions(self, s: np.ndarray, poles: np.ndarray) -> np.ndarray:
+        """The fractions of pairs `[..., order]` at `[..., N, 1]`: `[..., N, 2 order]`."""
+        poles = poles[..., None, :]
+        denominators = (s - poles) * (s - poles.conj())
+        return np.concatenate([s / denominators, np.abs(poles) / denominators], axis=-1)
+
+    def slopes(self, s: np.ndarray, poles: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """The derivatives of a model by real parts and imaginary parts of poles, `[N, 2 order]`."""
+        by_s, by_one = np.split(coefficients, 2)
+        numerators = by_s * s + by_one * np.abs(poles)
+        # D = (s − Re p)² + (Im p)²
+        by_square = numerators / ((s - poles) * (s - poles.conj())) ** 2
+        slopes = [2.0 * (s - poles.real) * by_square, -2.0 * poles.imag * by_square]
+        return np.concatenate(slopes, axis=-1)
+
+    def zeros(self, poles: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """The zeros of 1 plus fractions `[..., order]` with coefficients `[..., columns]`."""
+        # (c₁ s + c₀ |p|)/D is c (s − A)⁻¹ b with A = [[0, |p|], [−|p|, 2 Re p]], b = [0, 1].
+        order = poles.shape[-1]
+        modulus, diagonal = np.abs(poles)[..., None, :] * np.eye(order), np.eye(order)
+        above = np.concatenate([np.zeros_like(modulus), modulus], axis=-1)
+        below = np.concatenate([-modulus, 2.0 * poles.real[..., None, :] * diagonal], axis=-1)
+        by_s, by_one = np.split(coefficients, 2, axis=-1)
+        below = below - np.concatenate([by_one, by_s], axis=-1)[..., None, :]
+        zeros = np.linalg.eigvals(np.concatenate([above, below], axis=-2)).astype(complex)
+        by_place = np.argsort(-zeros.imag, axis=-1, kind="stable")
+        return np.take_along_axis(zeros, by_place, axis=-1)[..., :order]
+
+    def sections(self, s: tf.Tensor, poles: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Fractions of unit length, and the all-pass function of each pair."""
+        conjugates = tf.math.conj(poles)
+        denominators = (s - poles) * (s - conjugates)
+        fractions = tf.stack([s / denominators, tf.cast(tf.abs(poles), s.dtype) / denominators], -1)
+        lengths = tf.cast(tf.sqrt(-2.0 * tf.math.real(poles)), s.dtype)
+        return lengths[:, None] * fractions, (s + poles) * (s + conjugates) / denominators
+
+
+Arrangement = FreePoles | ConjugatePairs
+
 
 _STEPS = 15  # of pole relocation
 _REFINED = 8  # starts of the delay that are minimised, the best ones
@@ -38,15 +141,13 @@ _FARTHEST = 4.0  # from the middle, in spans of x
 class PolesAndDelay(NamedTuple):
     """The poles and the delay of a rational function, in radians and cycles per unit of x."""
 
-    poles: np.ndarray
-    """Complex, `[order]`; the real parts are negative."""
+    poles: np.ndarray  # complex, [order]; the real parts are negative
     delay: float
-    power: float
-    """The mean square of the residual, and of what the prior adds."""
+    power: float  # the mean square of the residual, and of what the prior adds
 
 
 def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -> PolesAndDelay:
-    """The poles and the delay that all series have in common, by least squares.
+    """The poles and the delay that all series have in common, the best of several starts.
 
     A pole whose half-width, `−Re(pole)/2π`, is below a quarter of the median step of x has a prior
     (see `Rational`), for noise of the power that is left.
@@ -56,9 +157,6 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
         z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
         order: The number of poles, or of pairs.
         arrangement: Which they are.
-
-    Returns:
-        The best of several starts of the delay.
     """
     search, delays = _Search(x, z, arrangement), np.array(_delays(x, z))
     optima = search.best(search.relocated(delays, order), _REFINED)
@@ -74,16 +172,10 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
 def are_at_optimum(
     x: np.ndarray, z: np.ndarray, located: PolesAndDelay, arrangement: Arrangement
 ) -> np.ndarray:
-    """Whether the linearised model keeps a pole within a tenth of its half-width, `[order]`.
+    """Whether the linearised model keeps poles within a tenth of their half-width, `[order]`.
 
     From a pole that its prior or a bound holds it goes on, and from one that the data do not
-    determine at all it goes anywhere.
-
-    Args:
-        x: As for `locate`.
-        z: As for `locate`.
-        located: The poles and the delay of `locate`.
-        arrangement: As for `locate`.
+    determine at all it goes anywhere. Other arguments as for `locate`.
     """
     poles, search = located.poles, _Search(x, z, arrangement)
     projected = search.projected(poles, located.delay)
@@ -134,14 +226,10 @@ def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
 class _Projected(NamedTuple):
     """The linear model of least squares for given poles and delay."""
 
-    residual: np.ndarray
-    """The residual of each series, rows `[R, B]`."""
-    turned: np.ndarray
-    """The series without the delay, complex `[N, B]`."""
-    q: np.ndarray
-    """Orthonormal columns with the span of its basis, rows `[R, columns]`."""
-    coefficients: np.ndarray
-    """The coefficients of the fractions, `[columns − 1, B]`."""
+    residual: np.ndarray  # of each series, rows [R, B]
+    turned: np.ndarray  # the series without the delay, complex [N, B]
+    q: np.ndarray  # orthonormal columns with the span of its basis, rows [R, columns]
+    coefficients: np.ndarray  # of the fractions, [columns − 1, B]
 
 
 class _Search:
@@ -196,10 +284,8 @@ class _Search:
         """Starts of a model with real coefficients, at the delay of free poles and near it.
 
         Its phase goes with the delay: the error has a minimum each half of a cycle at the middle of
-        the band, and no descent leads from one to the next. Free poles have a phase of their own.
-
-        Args:
-            free: Free poles of the same data over x less the middle of the band.
+        the band, and no descent leads from one to the next. Free poles, here of the same data over
+        x less the middle of the band, have a phase of their own.
         """
         middle = 0.5 * float(self.s[0, 0].imag + self.s[-1, 0].imag)  # in radians
         cycles = 0.25 / max(abs(middle) / (2.0 * np.pi), 0.25)

@@ -1,4 +1,4 @@
-// Covariances of a kernel, computed from its instructions (cgp.kernels.program): numbers in a row,
+// Covariances of a kernel, computed from its instructions (`Code` of cgp.kernels): numbers in a row,
 // each instruction its code, the count of its numbers, and those. Instructions work on a stack of
 // values, one for each of N points and a last one, as cgp.kernels computes them in TensorFlow.
 //

@@ -1,4 +1,4 @@
-// Matérn terms and their steps: what cgp.kernels.MarkovForm has as `terms`, and cgp.kernels.matern
+// Matérn terms and their steps: what cgp.kernels.MarkovForm has as `terms`, and cgp.kernels.stationary
 // in TensorFlow.
 //
 // A term of order p is a cascade of p + 1 states of one rate λ, read at the last and turned at a
