@@ -62,9 +62,7 @@ def interpolate(process: SignalPlusNoise, data: Data, x: tf.Tensor) -> Interpola
     if tf.executing_eagerly():
         return (_by_one_factor if bool(few) else _by_factors)(process, data, x, gaps)
     return tf.cond(
-        few,
-        lambda: _by_one_factor(process, data, x, gaps),
-        lambda: _by_factors(process, data, x),
+        few, lambda: _by_one_factor(process, data, x, gaps), lambda: _by_factors(process, data, x)
     )
 
 

@@ -21,13 +21,7 @@ from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form, SecondMoments, clipped
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
-from cgp.gp.signal_plus_noise import (
-    SignalPlusNoise,
-    Whitened,
-    dual,
-    projected_precision,
-    whiten,
-)
+from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened, dual, projected_precision, whiten
 from cgp.linalg import semidefinite_factor
 from cgp.linalg.arguments import squared_modulus
 

@@ -156,10 +156,7 @@ class SiteApproximation(tf.Module):
     """
 
     def __init__(
-        self,
-        process: SignalPlusNoise,
-        stored: StoredData,
-        posterior: Callable[[Data], Posterior],
+        self, process: SignalPlusNoise, stored: StoredData, posterior: Callable[[Data], Posterior]
     ):
         super().__init__()
         self._process, self._stored, self._posterior = process, stored, posterior

@@ -197,10 +197,7 @@ class GaussianProcessCell(Cell):
     dimensions: int | None = None
 
     def __init__(
-        self,
-        process: SignalPlusNoise,
-        real_dtype: str,
-        check_inputs: Callable[[np.ndarray], Any],
+        self, process: SignalPlusNoise, real_dtype: str, check_inputs: Callable[[np.ndarray], Any]
     ):
         self.process, self.real_dtype = process, real_dtype
         self.recent: RecentInputs | None = RecentInputs()

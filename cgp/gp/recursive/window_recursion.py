@@ -27,13 +27,7 @@ from cgp.distributions.forms import SecondMoments, as_matrices, clipped
 from cgp.gp.data import Data
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.posterior import Conditioned
-from cgp.gp.recursive.window import (
-    OneStepPrediction,
-    Window,
-    append_point,
-    put_row,
-    repeated,
-)
+from cgp.gp.recursive.window import OneStepPrediction, Window, append_point, put_row, repeated
 from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import as_complex, complex_dtype, is_nan, nan, real_as, squared_modulus

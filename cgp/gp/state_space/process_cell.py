@@ -253,8 +253,7 @@ class ProcessCell(GaussianProcessCell):
         H = markov.emission()
         covariance += tf.linalg.matmul(tf.linalg.matmul(H, Q), H, adjoint_b=True)
         return _of_component(
-            self.process.plus_function(signal, tf.convert_to_tensor(at.x)),
-            form.moments(covariance),
+            self.process.plus_function(signal, tf.convert_to_tensor(at.x)), form.moments(covariance)
         )
 
     def forecast(self, state: PlacedState, ahead: Any, inputs: Any = None) -> Marginals:
