@@ -1,6 +1,6 @@
 """The data of a Gaussian process: checked, arranged, in variables and in files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,15 @@ class Data(NamedTuple):
     def is_single(self) -> bool:
         """Whether the data came as one series, without a batch axis; not in graphs."""
         return self.batch.shape[0] == 0
+
+    def in_words(self) -> str:
+        """The numbers of series, of samples and of those that are missing, for notebooks."""
+        series, samples = self.z.shape
+        if not series * samples:
+            return "none"
+        missing = int(np.sum(~self.present.numpy()))
+        words = f"{samples} samples" if self.is_single else f"{series} series of {samples} samples"
+        return words + (f", {missing} missing" if missing else "")
 
     @property
     def present(self) -> tf.Tensor:
@@ -555,3 +564,22 @@ def arrays_of(data: Data) -> dict[str, np.ndarray]:
         "noise_group": data.noise.group,
     }
     return {name: a.numpy() for name, a in arrays.items() if a is not None}
+
+
+class HeldData:
+    """Data as tensors that the variables of a SavedModel keep, and what is fixed of them.
+
+    Args:
+        data: The data.
+    """
+
+    def __init__(self, data: Data):
+        self._batch = tf.constant(data.batch.numpy())
+        self._noise = data.noise
+        self.arrays = [data.x, data.z, *(a for a in data.noise if a is not None)]
+
+    def of(self, arrays: Sequence[tf.Tensor]) -> Data:
+        """The data of the tensors that `arrays` have become."""
+        x, z, *noise = arrays
+        noise_arrays = iter(noise)
+        return Data(x, z, self._batch, self._noise.map(lambda _: next(noise_arrays)))

@@ -10,12 +10,11 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, as_data, checked_points, empty_variable, flattened
-from cgp.gp.kernel_terms import check_terms
+from cgp.gp.data import Data, HeldData, as_data, checked_points, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
-from cgp.gp.served import served_posterior
+from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
@@ -25,7 +24,7 @@ from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.keras_private import in_stateless_scope
 from cgp.training.registered import registered_config
-from cgp.training.serving import Served
+from cgp.training.serving import Outputs, Served
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -366,7 +365,21 @@ class ExactGP(MaximumLikelihoodGP):
         is_empty = bool(self._stored.is_empty)
         data = None if is_empty else self._normal(self._stored.data)
         refresh(self)
-        return served_posterior(self._process, data, tf.convert_to_tensor(self._chol))
+        process, chol = self._process, tf.convert_to_tensor(self._chol)
+        dimensions = None if data is None else data.x.shape[-1]
+        points = [tf.TensorSpec([None, dimensions], chol.dtype.real_dtype, "x")]
+        if data is None:
+            return Served((), lambda _, x: as_dict(predictions.prior(process, x, None)), points)
+        held = HeldData(data)
+
+        def predict(state: tuple, x: tf.Tensor) -> Outputs:
+            *arrays, chol = state
+            data = held.of(arrays)
+            conditioned = predictions.condition(process, data, chol)
+            signal = predictions.posterior(process, data, conditioned, flattened(x, 2), None)
+            return as_dict(signal)
+
+        return Served((*held.arrays, chol), predict, points)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -15,7 +15,6 @@ from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, arrays_of, as_data, saved_data
 from cgp.gp.fit_checks import check_several_samples, warn_of_fit
 from cgp.gp.noise import NoiseArguments
-from cgp.gp.notebook_rows import data_in_words
 from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.sampling.density import attached, values_and_gradients
 from cgp.gp.sampling.nuts import Sampler
@@ -106,7 +105,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         return self._stored.data_of_graph()
 
     def _held_in_words(self) -> str:
-        return data_in_words(self._stored.data)
+        return self._stored.data.in_words()
 
     def condition(
         self,
@@ -560,7 +559,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         The No-U-Turn sampler of TensorFlow Probability starts around the present values: fit first,
         or the warm-up has to find the maximum. Of several maxima the draws are about one.
         Priors are those of the model, of the constrained values; hyperparameters without one get a
-        weak one (see `cgp.gp.sampling.weak_priors`), which the result names. The variables of the
+        weak one (see `cgp.gp.sampling.density`), which the result names. The variables of the
         model stay as they are.
 
         Args:

@@ -15,16 +15,13 @@ from cgp.gp.data import Data, arranged, as_inputs_and_targets, checked_points, f
 from cgp.gp.fit_checks import check_several_samples
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments, SampleNoise
-from cgp.gp.notebook_rows import window_in_words
 from cgp.gp.posterior import Posterior, posterior, prior
 from cgp.gp.recursive.block_likelihood import block_loss, blocks_of, of_each_stream
 from cgp.gp.recursive.budget import Budget
-from cgp.gp.recursive.growing import Growing
 from cgp.gp.recursive.sliding import Sliding
 from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_cell import WindowCell, completed_weights
-from cgp.gp.recursive.window_recursion import Policy, WindowRecursion
-from cgp.gp.served import points
+from cgp.gp.recursive.window_recursion import Growing, Policy, WindowRecursion
 from cgp.gp.starts import start_left_out, undone_on_error
 from cgp.gp.stream_samples import as_block
 from cgp.kernels.base import Kernel
@@ -184,7 +181,13 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         sizes = self.stream.variables[0].numpy()
         return int(sizes[0]) if self.stream.streams is None else sizes
 
-    _held_in_words = window_in_words
+    def _held_in_words(self) -> str:
+        """How full the window is, or the windows of the streams."""
+        sizes = np.atleast_1d(self.size)
+        least, most = sizes.min(), sizes.max()
+        points = f"{most}" if least == most else f"{least} to {most}"
+        streams = f" in each of {len(sizes)} streams" if np.ndim(self.size) else ""
+        return f"{points} points of at most {self.capacity}{streams}, {self.policy}"
 
     @property
     def state(self) -> Any:
@@ -591,8 +594,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             signal = cell.predict(state, Sample(None, x))
             return (signal.map(lambda a: a[0]) if is_single else signal)._asdict()
 
-        arguments = [points(cell.dimensions, tf.as_dtype(self.variable_dtype))]
-        return self._served_with(predict, arguments, cell)
+        points = tf.TensorSpec([None, cell.dimensions], tf.as_dtype(self.variable_dtype), "x")
+        return self._served_with(predict, [points], cell)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and the shapes of the window if there is one."""

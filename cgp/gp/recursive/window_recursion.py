@@ -36,7 +36,7 @@ from cgp.linalg.arguments import as_complex, complex_dtype, is_nan, nan, real_as
 class Policy:
     """What a window does when it is full, and what it keeps for that. Subclasses are the policies.
 
-    A policy is one file with a subclass, and one line in `RecursiveGP`. The defaults here are those
+    A policy is a subclass, and one line in `RecursiveGP`. The defaults here are those
     of a window that keeps its points with their targets and nothing else.
 
     Args:
@@ -150,6 +150,29 @@ class Policy:
             The windows after it, and the signal at x given it too.
         """
         raise NotImplementedError
+
+
+class Growing(Policy):
+    """The policy of a window that keeps all its points, and takes no more when it is full."""
+
+    replaces = False
+    is_compiled = True
+
+    def check_room(self, capacity: int, sizes: np.ndarray, coming: np.ndarray) -> None:
+        """Raises a ValueError for observations beyond the capacity."""
+        if np.any(sizes + coming > capacity):
+            raise ValueError(
+                f"capacity is {capacity}: a growing process that holds {np.max(sizes)} points "
+                f"cannot take in {np.max(coming)} more. Make it with a larger capacity, or with "
+                'policy="sliding" or policy="budget"'
+            )
+
+    def room(self, window: Window, coming: tf.Tensor) -> list[tf.Operation]:
+        """Asserts that the capacity is enough."""
+        capacity = window.x.shape[1]
+        has_room = tf.reduce_all(window.size + coming <= capacity)
+        message = f"capacity is {capacity}: a growing process takes in no more; points held, coming"
+        return [tf.debugging.Assert(has_room, [message, window.size, coming])]
 
 
 class WindowRecursion:

@@ -6,20 +6,150 @@ With θ = g(w) the constrained values, the density of w has the log
 
 the last term because a density is one per unit of volume. No variable is assigned: Keras reads the
 values from the scope of the call.
+
+Hyperparameters without a prior have a weak one, as a likelihood alone may have no finite integral:
+a length scale far below the spacing of x is white noise, however far; one far above their span is a
+constant. The likelihood is then flat, and draws under it would wander off. The priors here are wide
+beside what data say of what they determine, and follow from the scales of the data:
+
+| hyperparameter               | prior                                                             |
+|------------------------------|-------------------------------------------------------------------|
+| positive                     | log-normal of standard deviation 2, a factor of 7.4 either way,   |
+|                              | about the value that a first fit starts from (`cgp.gp.starts`),   |
+|                              | or else about the value it was given                              |
+| a frequency of either sign   | normal about that value, of half a cycle a step of x              |
+| another real number          | normal about that value v, of deviation 10 max(1, |v|)            |
+| complex                      | normal in both parts about zero, of ten times the root mean       |
+|                              | square of z, or the present modulus where that is larger          |
+| between 0 and 1; in the disk | uniform                                                           |
+
+A noise variance that was left out keeps the weak prior of `fit` (`cgp.gp.starts.log_weak_prior`).
 """
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.sampling.coordinates import Coordinates, log_determinant
-from cgp.gp.sampling.weak_priors import WeakPrior, log_weak_priors
+from cgp.gp.starts import residual_power, scales_of, values_from_data
+from cgp.kernels.data_scales import DataScales
 from cgp.linalg import with_gradient
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.cholesky import nan_where_indefinite
+from cgp.training.parameters import FRACTION, POSITIVE, UNIT_DISK, Parameter
+
+_WIDTH = 2.0  # of the logarithm of a positive hyperparameter
+
+
+class WeakPrior(NamedTuple):
+    """A prior of one hyperparameter: normal, of its logarithm or of itself."""
+
+    is_of_log: bool
+    """Whether it is the logarithm that is normal."""
+    center: tf.Tensor
+    """Real, like the value, or its logarithm; of a complex one `[..., 2]`."""
+    width: tf.Tensor
+    """The standard deviation, like `center`."""
+
+    def log_prob(self, parameter: tf.Tensor) -> tf.Tensor:
+        """The log density of a constrained hyperparameter, a number."""
+        if parameter.dtype.is_complex:
+            parameter = tf.stack([tf.math.real(parameter), tf.math.imag(parameter)], axis=-1)
+        x = tf.math.log(parameter) if self.is_of_log else parameter
+        log_density = -0.5 * tf.square((x - self.center) / self.width) - tf.math.log(
+            np.sqrt(2.0 * np.pi) * self.width
+        )
+        return tf.reduce_sum(log_density - x if self.is_of_log else log_density)
+
+    def words(self) -> str:
+        """A description of the prior, for a reader."""
+        center, width = np.asarray(self.center), float(np.max(self.width))
+        if self.is_of_log:
+            about = np.array2string(np.exp(center), precision=3)
+            return f"log-normal about {about}, of deviation {width:.3g} of the logarithm"
+        return f"normal about {np.array2string(center, precision=3)}, of deviation {width:.3g}"
+
+
+def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, WeakPrior]:
+    """The weak priors of the hyperparameters that need one, by name.
+
+    Args:
+        gp: A `MaximumLikelihoodGP`.
+        coordinates: The coordinates of its hyperparameters.
+        data: Its data.
+    """
+    scales = scales_of(gp, data)
+    starts = {id(p): start for p, start in values_from_data(gp, data)}
+    priors = {}
+    for name, parameter in coordinates.parameters.items():
+        is_bounded = parameter.constraint.description in (
+            FRACTION.description,
+            UNIT_DISK.description,
+        )
+        is_weak_already = parameter is gp.noise_variance and gp.has_weak_prior
+        if parameter.prior is None and not is_bounded and not is_weak_already:
+            priors[name] = _prior_of(parameter, starts.get(id(parameter)), scales)
+    return priors
+
+
+def in_words(gp: Any, data: Data, weak: dict[str, WeakPrior]) -> dict[str, str]:
+    """Descriptions of weak priors by name, that of a noise variance that was left out included.
+
+    Args:
+        gp: A `MaximumLikelihoodGP`.
+        data: Its data.
+        weak: Its weak priors, by name.
+    """
+    words = {}
+    if gp.has_weak_prior:
+        scale = 2.0 * float(residual_power(gp.observation_model, data))
+        words["noise_variance"] = (
+            f"that of a fit, about gamma of shape 1.5 and scale {scale:.3g}, twice the mean square "
+            "of what offset, mean and trend leave of z"
+        )
+    return words | {name: prior.words() for name, prior in weak.items()}
+
+
+def _prior_of(parameter: Parameter, start: ArrayLike | None, scales: DataScales) -> WeakPrior:
+    present = parameter.numpy()
+    middle = present if parameter.initial is None else parameter.initial
+    if start is not None:
+        middle = np.broadcast_to(start, present.shape)
+    is_of_log = parameter.constraint.description == POSITIVE.description
+    if is_of_log:
+        center, width = np.log(middle), _WIDTH
+    elif parameter.constraint.is_complex:
+        center = np.zeros((*present.shape, 2))
+        width = 10.0 * max(np.sqrt(scales.total), float(np.max(np.abs(present))))
+    elif parameter.step is not None:
+        center, width = middle, 0.5 / scales.spacing
+    else:
+        center, width = middle, 10.0 * np.maximum(1.0, np.abs(middle))
+    kind = parameter.variable.dtype
+    center = np.asarray(center, float)
+    return WeakPrior(
+        is_of_log,
+        tf.constant(center, kind),
+        tf.constant(np.broadcast_to(width, center.shape), kind),
+    )
+
+
+def log_weak_priors(coordinates: Coordinates, weak: Sequence[WeakPrior | None]) -> list[tf.Tensor]:
+    """The log densities of weak priors at the present values, in the order of the hyperparameters.
+
+    Args:
+        coordinates: The coordinates of the hyperparameters.
+        weak: A prior or None for each hyperparameter; empty for none at all.
+    """
+    if not weak:
+        return []
+    pairs = zip(coordinates.parameters.values(), weak, strict=True)
+    return [prior.log_prob(parameter.value) for parameter, prior in pairs if prior is not None]
 
 
 @contextlib.contextmanager

@@ -18,8 +18,7 @@ from cgp import native
 from cgp.gp.data import Data
 from cgp.gp.laplace import hessian
 from cgp.gp.sampling.coordinates import Coordinates
-from cgp.gp.sampling.density import attached, values_and_gradients
-from cgp.gp.sampling.weak_priors import WeakPrior
+from cgp.gp.sampling.density import WeakPrior, attached, values_and_gradients
 from cgp.statespace.compiled import graph_of
 
 _ACCEPTED = 0.75  # the share of proposals that dual averaging aims at

@@ -13,9 +13,9 @@ import tensorflow as tf
 from cgp.distributions.marginals import Marginals, mixture
 from cgp.gp.base import as_dict
 from cgp.gp.sampling.coordinates import Coordinates
+from cgp.gp.sampling.density import in_words, weak_priors
 from cgp.gp.sampling.diagnostics import convergence_problems, effective_size, r_hat
 from cgp.gp.sampling.nuts import Chains, Sampler
-from cgp.gp.sampling.weak_priors import in_words, weak_priors
 from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.statespace.compiled import graph_of

@@ -20,8 +20,7 @@ import tensorflow as tf
 from cgp.distributions.marginals import Step
 from cgp.gp.data import Data, StoredData
 from cgp.gp.noise import SampleNoise, joined_noise
-from cgp.gp.state_space.discretization import StateAt, StoredState
-from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell, shared_noise
 from cgp.online.cell import Sample
 from cgp.online.online import Stream

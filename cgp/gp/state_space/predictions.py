@@ -4,12 +4,15 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.kernel_terms import states_of
 from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior, of_signal
-from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
-from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.gp.signal_plus_noise import SignalPlusNoise, states_of
+from cgp.gp.state_space.discretization import (
+    DiscretizedProcess,
+    StateAt,
+    StoredState,
+    ordered_series,
+)
 from cgp.kernels.base import Kernel
 from cgp.linalg import semidefinite_factor
 from cgp.linalg.gradients import without_gradient

@@ -18,8 +18,12 @@ from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp.data import Data, as_inputs_and_targets
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
-from cgp.gp.state_space.ordered_series import OrderedSeries, ordered_series
+from cgp.gp.state_space.discretization import (
+    DiscretizedProcess,
+    OrderedSeries,
+    StateAt,
+    ordered_series,
+)
 from cgp.gp.stream_samples import GaussianProcessCell
 from cgp.kernels.points import as_points, exactly
 from cgp.linalg import stored_cholesky

@@ -12,18 +12,15 @@ from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
 from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
-from cgp.gp.data import Data, as_data, checked_points
-from cgp.gp.kernel_terms import check_terms
+from cgp.gp.data import Data, HeldData, as_data, checked_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
-from cgp.gp.notebook_rows import data_in_words
 from cgp.gp.posterior import Posterior, prior
-from cgp.gp.served import HeldData, points
+from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.gp.state_space import native_likelihood, whittle
-from cgp.gp.state_space.discretization import StateAt, StoredState
+from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
 from cgp.gp.state_space.history import History
-from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.predictions import drawn, forecasts, smoothed
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell
 from cgp.kernels.base import Kernel
@@ -202,7 +199,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return self._history.whole_data()  # which will see later samples
 
     def _held_in_words(self) -> str:
-        return data_in_words(self._history.data)
+        return self._history.data.in_words()
 
     def reset(self) -> None:
         """Drops all data and samples, which leaves the prior."""
@@ -548,7 +545,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
         exported = ExportedState(tuple(held.arrays), state, tf.constant(False))
         step = self._exported_step(streams, data.is_single) if takes_samples else None
-        return Served(exported, predict, [points(1, data.x.dtype)], step)
+        return Served(exported, predict, [tf.TensorSpec([None, 1], data.x.dtype, "x")], step)
 
     def _exported_forecast(self, state: PlacedState, x: tf.Tensor, data: Data) -> Outputs:
         """The posterior at places after that of a state, which came after the data."""
