@@ -99,18 +99,9 @@ class ExactGP(MaximumLikelihoodGP):
         dtype: str | None = None,
         **kwargs: Any,
     ):
-        super().__init__(
-            kernel,
-            noise_variance,
-            noise_pseudo_variance,
-            mean,
-            likelihood=likelihood,
-            fixed=fixed,
-            priors=priors,
-            name=name,
-            dtype=dtype,
-            **kwargs,
-        )
+        kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
+        moments = noise_variance, noise_pseudo_variance, mean
+        super().__init__(kernel, *moments, likelihood=likelihood, **kwargs)
         self.likelihood, real = likelihood, self.variable_dtype
         self._chol = empty_variable(3, complex_dtype(real) if self._process.is_proper else real)
         self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
@@ -192,11 +183,7 @@ class ExactGP(MaximumLikelihoodGP):
     def check_data(self, data: Data) -> None:
         """Raises for data that kernel or mean refuse."""
         super().check_data(data)
-        self.kernel.check_points(data.x)  # may refuse them
-        if self.mean is None:
-            return
-        self.mean.evaluate(data.x)  # may refuse the inputs
-        if tf.executing_eagerly():
+        if self.mean is not None and tf.executing_eagerly():
             self.mean.check_determined(data.x, data.keep.numpy())
 
     def _condition(self, data: Data) -> None:
@@ -212,12 +199,9 @@ class ExactGP(MaximumLikelihoodGP):
 
     def data_log_likelihood(self, data: Data) -> tf.Tensor:
         """The log marginal likelihood of each series, `[B]`, by the factor of their covariance."""
-        if not self._sites.are_needed:
-            return self._process.log_likelihood(data, *self._covariance_and_factor(data))
-        normal, correction = self._sites.find(data)
-        return (
-            self._process.log_likelihood(normal, *self._covariance_and_factor(normal)) + correction
-        )
+        normal, correction = self._sites.find(data) if self._sites.are_needed else (data, None)
+        value = self._process.log_likelihood(normal, *self._covariance_and_factor(normal))
+        return value if correction is None else value + correction
 
     def rounding_noise(self, data: Data) -> tf.Tensor:
         """How far rounding moves the eigenvalues of the covariance of data, in squared units."""
@@ -317,13 +301,13 @@ class ExactGP(MaximumLikelihoodGP):
         data = self._normal(self._stored.data)
         x = checked_points(x, data)
         conditioned = predictions.condition(process, data, self._differentiable_factor(data))
-        return tf.cond(
-            self._stored.is_empty,
-            lambda: as_dict(predictions.prior(process, x, None)),
-            lambda: as_dict(
-                predictions.posterior(process, data, conditioned, flattened(x, 2), None)
-            ),
-        )
+
+        def posterior() -> dict[str, tf.Tensor]:
+            points = flattened(x, 2)
+            return as_dict(predictions.posterior(process, data, conditioned, points, None))
+
+        is_empty = self._stored.is_empty
+        return tf.cond(is_empty, lambda: as_dict(predictions.prior(process, x, None)), posterior)
 
     def loo(self) -> dict[str, np.ndarray]:
         """Leave-one-out predictions: each target predicted by the others of its series.
@@ -376,8 +360,8 @@ class ExactGP(MaximumLikelihoodGP):
             *arrays, chol = state
             data = held.of(arrays)
             conditioned = predictions.condition(process, data, chol)
-            signal = predictions.posterior(process, data, conditioned, flattened(x, 2), None)
-            return as_dict(signal)
+            x = flattened(x, 2)
+            return as_dict(predictions.posterior(process, data, conditioned, x, None))
 
         return Served((*held.arrays, chol), predict, points)
 

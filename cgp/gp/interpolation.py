@@ -45,13 +45,10 @@ class Interpolation(NamedTuple):
 
 
 def interpolate(process: SignalPlusNoise, data: Data, x: tf.Tensor) -> Interpolation:
-    """The signal at new points given each series.
+    """The signal of a process without a mean at new points, given each series.
 
-    Args:
-        process: The process, without a mean.
-        data: N points of B series, all of which may be missing. Positions and noise that are shared
-            have a static batch axis of 1.
-        x: New points, `[1, M, D]`; `[B, M, D]` where series have their own.
+    All N points of a series may be missing. Positions and noise that are shared have a static batch
+    axis of 1; new points are `[1, M, D]`, or `[B, M, D]` where series have their own.
     """
     shared = [data.x, *(a for a in data.noise if a is not None)]
     if any(a.shape[0] != 1 for a in shared):
@@ -102,12 +99,9 @@ def _gaps(data: Data, multiplicity: int) -> _Gaps:
     most = tf.reduce_max(tf.reduce_sum(number, axis=-1))
     is_real, index = tf.math.top_k(number, tf.maximum(most, 1))
     size = tf.shape(missing)[-1]
-    return _Gaps(
-        missing,
-        most,
-        tf.concat([index + block * size for block in range(multiplicity)], axis=-1),
-        tf.concat([tf.cast(is_real, data.x.dtype)] * multiplicity, axis=-1),
-    )
+    index = tf.concat([index + block * size for block in range(multiplicity)], axis=-1)
+    real = tf.concat([tf.cast(is_real, data.x.dtype)] * multiplicity, axis=-1)
+    return _Gaps(missing, most, index, real)
 
 
 def _by_one_factor(

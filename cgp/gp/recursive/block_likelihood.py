@@ -14,12 +14,7 @@ from cgp.training.parameters import Parameter
 
 
 def blocks_of(samples: Data, size: int) -> tf.data.Dataset:
-    """Consecutive blocks of samples, as `RecursiveGP.call` takes them; the last may be shorter.
-
-    Args:
-        samples: T samples of each stream.
-        size: Samples in a block.
-    """
+    """Blocks of `size` samples as `RecursiveGP.call` takes them; the last one may be shorter."""
     x, z = (tf.constant(a[0] if samples.is_single else a) for a in (samples.x, samples.z))
     noise = samples.noise.map(tf.constant)
 
@@ -47,14 +42,9 @@ def block_loss(
 ) -> tf.Tensor:
     """The negative log predictive density of a block per sample, less the log density of priors.
 
-    A prior weighs as one sample among those of the block and those in the windows.
-
-    Args:
-        recursion: The recursion.
-        window: The windows before the block.
-        chol: Their factor, from which gradients reach the hyperparameters.
-        data: T samples of each stream, with inputs of its own, `[B, T, D]`.
-        parameters: The hyperparameters.
+    A prior weighs as one sample among those of the block and those in the windows, which are those
+    before the block. Gradients reach the hyperparameters from their factor, `chol`. Each stream has
+    inputs of its own, `[B, T, D]`.
     """
     count = tf.maximum(tf.reduce_sum(data.counts), 1.0)
     loss = -tf.reduce_sum(log_predictive(recursion, window, chol, data)) / count
@@ -71,8 +61,7 @@ def log_predictive(
     """The log density of a block given the windows before it, `[B]`, with gradients.
 
     By the chain rule it is the sum of the log densities of one-step predictions, each given the
-    window and the samples of the block before it; no point leaves in between. Arguments as for
-    `block_loss`.
+    window and the samples of the block before it; no point leaves in between.
     """
     process, real = recursion.process, data.x.dtype
     conditioned = recursion.conditioned(window, chol)
@@ -92,11 +81,6 @@ def log_predictive(
     covariance -= tf.linalg.matmul(v, v, adjoint_a=True)
     jitter = real_as(recursion.jitter_of_rows(data), v.dtype)
     covariance = tf.linalg.set_diag(covariance, tf.linalg.diag_part(covariance) + jitter)
-    log_densities = log_density(
-        covariance,
-        process.targets(data) - mean,
-        None,
-        cholesky(tf.stop_gradient(covariance)),
-        process.form.scale,
-    )
+    factor, residual = cholesky(tf.stop_gradient(covariance)), process.targets(data) - mean
+    log_densities = log_density(covariance, residual, None, factor, process.form.scale)
     return log_densities[:, 0] - data.counts * process.form.log_normalizer

@@ -90,8 +90,6 @@ class Budget(Policy):
         noise = tf.eye(self.m, batch_shape=[streams, *groups], dtype=chol.dtype)
         return BasisPrior(chol, precision, noise)
 
-    # --- hyperparameters -------------------------------------------------------------------------
-
     def gram(self, data: Data) -> tf.Tensor:
         """K, the covariance of the signal at the basis points, `[B, n, n]`."""
         return self.process.signal_covariance(data)
@@ -133,9 +131,8 @@ class Budget(Policy):
         turn = tf.linalg.solve(root, _square_root(inner))
         turn = tf.linalg.adjoint(tf.linalg.solve(root, tf.linalg.adjoint(turn)))
         turn *= tf.sqrt(power / power_then)
-        blocks = tf.reshape(
-            tf.stop_gradient(noise_covariance), [-1, *[data.x.shape[1], self.m] * 2]
-        )
+        blocks = tf.stop_gradient(noise_covariance)
+        blocks = tf.reshape(blocks, [-1, *[data.x.shape[1], self.m] * 2])
         blocks = tf.einsum("biac,bicjd,bjed->biaje", turn, blocks, tf.math.conj(turn))
         unused = self._unused(data, gram.dtype)
         keep = (1.0 - unused[:, :, None]) * (1.0 - unused[:, None, :])
@@ -179,8 +176,7 @@ class Budget(Policy):
     def _learned_noise(self, dtype: tf.DType) -> tf.Tensor:
         """The working covariance of the learned noise of one point, `[m, m]`, or `[G, m, m]`.
 
-        Args:
-            dtype: Complex.
+        `dtype` is complex.
         """
         groups = self.process.noise_variance.variable.shape
         of_each = SampleNoise(None, tf.range(groups[0])) if len(groups) else COMMON_NOISE
@@ -190,10 +186,8 @@ class Budget(Policy):
     def _of_points(self, learned: tf.Tensor, noise: SampleNoise, batch_dims: int = 0) -> tf.Tensor:
         """The working covariances of the noise of points, `[..., m, m]`, known parts `[...]`.
 
-        Args:
-            learned: The learned noise of one point, or of each group.
-            noise: That of the points.
-            batch_dims: 1 where each stream has a learned noise of its own, else 0.
+        `learned` is the learned noise of one point, or of each group; `batch_dims` is 1 where each
+        stream has a learned noise of its own, else 0.
         """
         if noise.group is not None:
             learned = tf.gather(learned, noise.group, batch_dims=batch_dims)
@@ -213,8 +207,6 @@ class Budget(Policy):
         """1 in rows without a point, else 0, `[B, n]`."""
         return repeated(tf.cast(~data.present, dtype), self.m)
 
-    # --- a point enters, a point leaves ----------------------------------------------------------
-
     def appended(
         self, extra: BasisPrior, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
     ) -> BasisPrior:
@@ -222,13 +214,11 @@ class Budget(Policy):
         form, m = self.process.form, self.m
         white = tf.linalg.triangular_solve(extra.prior_chol, sample.cross)
         conditional = sample.prior.map(lambda a, b: a - b[:, 0], form.marginal(white))
-        noise = self._of_points(self._learned_noise(sample.mean.dtype), sample.noise)
-        nugget = NUGGET * noise
+        nugget = NUGGET * self._of_points(self._learned_noise(sample.mean.dtype), sample.noise)
         conditional = form.covariance(as_matrices(clipped(conditional))) + nugget
         jitter = tf.cast(repeated(sample.jitter[:, None] / m, m), conditional.dtype)
-        pivot = tf.linalg.cholesky(
-            tf.linalg.set_diag(conditional, tf.linalg.diag_part(conditional) + jitter)
-        )
+        diagonal = tf.linalg.diag_part(conditional) + jitter
+        pivot = tf.linalg.cholesky(tf.linalg.set_diag(conditional, diagonal))
         # The inverse of the larger matrix is K⁻¹ + g gᴴ, g = L⁻ᴴ w pivot⁻ᴴ, and beside it the new
         # block, pivot⁻ᴴ pivot⁻¹.
         g = tf.linalg.adjoint(tf.linalg.triangular_solve(extra.prior_chol, white, adjoint=True))
@@ -279,10 +269,8 @@ class Budget(Policy):
     def _prune(self, window: Window, targets: tf.Tensor, full: tf.Tensor) -> Window:
         """The window without its least informative point where full, else without its last row.
 
-        Args:
-            window: In buffers with room for one point more than is to stay.
-            targets: Its y, `[B, n, 1]`.
-            full: Whether that point is there, bool `[B]`.
+        The buffers have room for one point more than is to stay, which is there where `full`; the
+        targets are y, `[B, n, 1]`.
         """
         m, points = self.m, window.x.shape[1]
         basis = window.extra

@@ -132,17 +132,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
                 "a marginalised trend belongs to all data, and a RecursiveGP drops some: give "
                 "Polynomial its coefficients, or add a kernel of large variance for the trend"
             )
-        super().__init__(
-            kernel,
-            noise_variance,
-            noise_pseudo_variance,
-            mean,
-            fixed=fixed,
-            priors=priors,
-            name=name,
-            dtype=dtype,
-            **kwargs,
-        )
+        kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
+        super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
         require_one_replica(self, "a RecursiveGP")
         self.capacity, self.policy, self.forgetting = int(capacity), policy, float(forgetting)
         recursion = WindowRecursion(
@@ -373,16 +364,16 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         block. A model that has not been compiled learns by `keras.optimizers.Adam(0.01)`.
 
         Args:
-            x: Inputs, as for `process`.
-            z: Observations, as for `process`.
+            x: As for `process`.
+            z: As for `process`.
             batch_size: Samples in a block, T; the last one may be shorter. One costs
                 O(C²T + CT² + T³), and O(C³) for the new factor.
             epochs: Passes through the stream.
             verbose: 0, 1, 2 or "auto", as for `cgp.Model.fit`.
             callbacks: Keras callbacks.
-            missing: Bool, broadcast against z: True where missing.
-            noise_variance: The known part of the noise, as for `process`.
-            noise_groups: The group of each observation, as for `process`.
+            missing: As for `process`.
+            noise_variance: As for `process`.
+            noise_groups: As for `process`.
             initial_epoch: The number of the first epoch.
             **others: Other arguments of Keras's `fit` are refused.
 
@@ -460,16 +451,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         """The loss of data given the window, as in `fit`; the window stays as it is.
 
         The data are one block, O(T³): `process` gives the errors of a long stream step by step.
-
-        Args:
-            x: Inputs, as for `process`.
-            z: Observations, as for `process`.
-            missing: Bool, broadcast against z: True where missing.
-            noise_variance: The known part of the noise, as for `process`.
-            noise_groups: The group of each observation, as for `process`.
-            verbose: As for `fit`.
-            callbacks: Keras callbacks.
-            return_dict: Whether to return a dictionary.
+        They are given as for `process`; `verbose` and `callbacks` are as for `fit`, and
+        `return_dict` says whether to return a dictionary.
 
         Returns:
             The negative log predictive density per sample, a float.
@@ -483,12 +466,9 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         samples = as_block(x, z, missing, self.variable_dtype, require_targets=True, noise=noise)
         self._stream_for(samples)
         with self._translated_errors():
-            return super().evaluate(
-                blocks_of(samples, samples.z.shape[-1]),
-                verbose=verbose,
-                callbacks=callbacks,
-                return_dict=return_dict,
-            )
+            block = blocks_of(samples, samples.z.shape[-1])
+            arguments = {"callbacks": callbacks, "return_dict": return_dict}
+            return super().evaluate(block, verbose=verbose, **arguments)
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -503,11 +483,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
     ) -> Posterior:
         """The posterior of the signal after the last sample, at any points; its prior before any.
 
-        Args:
-            x: Inputs, `[M]` or `[M, D]`; `[B, M, D]` where each of B streams has its own.
-            observed: Whether to add the noise of a measurement to the signal.
-            noise_variance: The known part of that noise, as for `ExactGP.posterior`.
-            noise_groups: The groups of the measurements, as for `ExactGP.posterior`.
+        Arguments are as for `ExactGP.posterior`, x being `[M]`, `[M, D]`, or `[B, M, D]` where each
+        of B streams has its own.
 
         Returns:
             A `ComplexNormal` of `[M]` or `[B, M]`; as for `ExactGP.posterior`.

@@ -90,14 +90,10 @@ def put_row(buffer: tf.Tensor, slot: tf.Tensor, value: tf.Tensor, where: tf.Tens
 def append_point(
     chol: tf.Tensor, white: tf.Tensor, pivot: tf.Tensor, slot: tf.Tensor, where: tf.Tensor
 ) -> tf.Tensor:
-    """A factor with the rows [wᴴ pivot] of one point in place of rows of the identity.
+    """A factor `[B, n, n]` with the rows [wᴴ pivot] of one point in place of rows of the identity.
 
-    Args:
-        chol: The factor, `[B, n, n]`.
-        white: w, `[B, n, m]`, zero from the rows of the point on.
-        pivot: Lower triangular, `[B, m, m]`.
-        slot: The place of the point, int32, `[B]`.
-        where: Streams that gain the point, bool, `[B]`.
+    w, `white`, `[B, n, m]`, is zero from the rows of the point on; `pivot`, `[B, m, m]`, is lower
+    triangular; `slot`, `[B]`, is the place of the point in the streams that gain it, `where`.
     """
     n, m = white.shape[-2:]
     here = tf.one_hot(slot, n // m, dtype=chol.dtype)[:, None, :, None]

@@ -86,10 +86,6 @@ class WindowCell(GaussianProcessCell):
         check_inputs: As for `GaussianProcessCell`.
         parameters: The hyperparameters by name, for priors and errors.
         settings: What tells the recursion from others, by name.
-
-    Attributes:
-        recursion: How windows take samples.
-        settings: The argument of that name.
     """
 
     variable_prefix = "window"
@@ -113,10 +109,8 @@ class WindowCell(GaussianProcessCell):
             self._extra = recursion.policy.empty(one_point)  # for its structure
         self._extra_fields = getattr(self._extra, "_fields", ())
         self.blank_is_current = not self._extra_fields
-        noise = (
-            ["noise_variance"] if self.group_count is None else ["noise_variance", "noise_group"]
-        )
-        self.State = window_state(*self._extra_fields, *noise)
+        group = () if self.group_count is None else ("noise_group",)
+        self.State = window_state(*self._extra_fields, "noise_variance", *group)
 
     def sized_for(self, samples: Sample) -> "WindowCell":
         """The cell for the number of dimensions of places."""
@@ -159,8 +153,6 @@ class WindowCell(GaussianProcessCell):
         layers = {"kernel": self.process.kernel, "mean": self.process.mean}
         return {**{k: structure_of(a) for k, a in layers.items()}, **self.settings, **groups}
 
-    # --- the state -------------------------------------------------------------------------------
-
     def window(self, state: Any) -> Window:
         """A state as the window of a recursion."""
         points, further = state[: len(WindowState._fields)], state[len(WindowState._fields) :]
@@ -177,11 +169,7 @@ class WindowCell(GaussianProcessCell):
         return self.state(self.recursion.empty(batch_size, self.dimensions or 1, self.real_dtype))
 
     def initial_state(self, batch_size: Any, sample: Sample | None = None) -> Any:
-        """Empty windows, at the present hyperparameters.
-
-        Raises:
-            ValueError: The number of streams is not known.
-        """
+        """Empty windows at the present hyperparameters; the number of streams must be known."""
         if tf.is_tensor(batch_size):
             shape = None if sample is None else sample.z.shape
             batch_size = tf.get_static_value(batch_size) if shape is None else shape[0]
@@ -234,10 +222,9 @@ class WindowCell(GaussianProcessCell):
         if self.dimensions is None and isinstance(state, tuple | list) and len(state) >= points:
             dimensions = np.shape(state[1])[-1:] or (1,)
             return self.of_dimensions(dimensions[0]).checked_state(state)
-        has_own_noise = self.State._fields[-1] != "noise_variance" or not isinstance(
-            state, tuple | list
-        )
-        if not has_own_noise and len(state) == len(self.State._fields) - 1:
+        fields = self.State._fields
+        is_short = isinstance(state, tuple | list) and len(state) == len(fields) - 1
+        if is_short and fields[-1] == "noise_variance":
             state = (*state, np.zeros(np.shape(state[3]), self.real_dtype))
         state, streams = super().checked_state(state)
         if np.any((state.size < 0) | (state.size > self.recursion.capacity)):
@@ -255,9 +242,8 @@ class WindowCell(GaussianProcessCell):
     def completed(self, state: Any) -> Any:
         """Windows that a user has given, with the factors of their points.
 
-        Raises:
-            ValueError: Windows that the process cannot have; a factor of a policy that keeps more
-                than points which is not theirs.
+        A ValueError for windows that the process cannot have, and for a factor of a policy that
+        keeps more than points which is not theirs.
         """
         state = tf.nest.map_structure(np.asarray, state)
         used = np.arange(self.recursion.capacity) < state.size[:, None]
@@ -297,8 +283,6 @@ class WindowCell(GaussianProcessCell):
             chols[block] = self.recursion.refactorized(window).chol
         return chols
 
-    # --- samples ---------------------------------------------------------------------------------
-
     def check_against(self, state: Sequence[np.ndarray], sample: Sample) -> None:
         """Raises a ValueError for samples that windows have no room for."""
         if not self.recursion.policy.replaces:
@@ -314,8 +298,6 @@ class WindowCell(GaussianProcessCell):
             tf.debugging.Assert(is_near, [f"x must be {largest:.2g} at most, got", sample.x]),
             *self.recursion.policy.room(self.window(state), coming),
         ]
-
-    # --- steps -----------------------------------------------------------------------------------
 
     def step(self, state: Any, sample: Sample) -> tuple[Any, Step]:
         """Predicts samples `[B]`, and takes them into the windows unless they are missing."""
@@ -387,8 +369,6 @@ class WindowCell(GaussianProcessCell):
             f"{parameters}. The window is as it was"
         )
 
-    # --- compiled --------------------------------------------------------------------------------
-
     def compiled(self, streams: int | None) -> "CompiledSteps":
         """The recursion by the compiled core, on arrays."""
         return CompiledSteps(self)
@@ -409,11 +389,7 @@ class WindowCell(GaussianProcessCell):
 
 
 class CompiledSteps:
-    """Samples taken into windows by the compiled core, where all of them have one noise.
-
-    Args:
-        cell: The cell of the windows.
-    """
+    """Samples taken into windows by the compiled core, where all of them have one noise."""
 
     def __init__(self, cell: WindowCell):
         self._window = CompiledWindow(cell.recursion)
@@ -451,13 +427,9 @@ class CompiledSteps:
 
 
 def completed_weights(store: Mapping[str, Any], variables: Sequence[Any]) -> dict[str, Any]:
-    """The weights of a file by number, brought to the present format.
+    """The weights of a file by number, brought to the present format of variables.
 
     Before points had noise there was none of theirs, and all streams of a budget shared one.
-
-    Args:
-        store: Those of the file.
-        variables: The variables that they are for.
     """
     values, names = [store[str(i)] for i in range(len(store))], [v.name for v in variables]
     if "window_noise_variance" in names and len(values) == len(variables) - 1:
@@ -510,11 +482,7 @@ class _Take(ctypes.Structure):  # as window_take.cpp declares it
 
 
 class CompiledWindow:
-    """The window recursion at the present hyperparameters, as arguments of the C function.
-
-    Args:
-        recursion: The recursion.
-    """
+    """The window recursion at the present hyperparameters, as arguments of the C function."""
 
     def __init__(self, recursion: WindowRecursion):
         self._recursion = recursion
@@ -527,11 +495,7 @@ class CompiledWindow:
         self._noise_variances, self._circularity = np.zeros(1), 0.0 + 0.0j
 
     def serves(self, values: bytes) -> bool:
-        """Whether it can take samples in: it knows the kernel.
-
-        Args:
-            values: The present values of the hyperparameters.
-        """
+        """Whether it knows the kernel; values are the present ones of the hyperparameters."""
         if native.core().library is None:
             return False
         if values != self._values:

@@ -36,12 +36,9 @@ from cgp.linalg.arguments import as_complex, complex_dtype, is_nan, nan, real_as
 class Policy:
     """What a window does when it is full, and what it keeps for that. Subclasses are the policies.
 
-    A policy is a subclass, and one line in `RecursiveGP`. The defaults here are those
-    of a window that keeps its points with their targets and nothing else.
-
-    Args:
-        process: The process, its data ordered by point. A subclass refuses here, with a
-            `ValueError`, a process that it does not work for.
+    A policy is a subclass, and one line in `RecursiveGP`. The defaults here are those of a window
+    that keeps its points with their targets and nothing else. A subclass refuses in its
+    constructor, with a `ValueError`, a process that it does not work for.
     """
 
     replaces = True
@@ -53,31 +50,17 @@ class Policy:
         self.process = process
 
     def check_room(self, capacity: int, sizes: np.ndarray, coming: np.ndarray) -> None:
-        """Raises a `ValueError` if samples cannot be taken in.
-
-        Args:
-            capacity: The number of points that a window has room for.
-            sizes: Points in the windows, int, `[B]`.
-            coming: Observations that are to enter, int, `[B]`.
-        """
+        """Raises a `ValueError` if windows of `sizes` points, `[B]`, have no room for more."""
 
     def room(self, window: Window, coming: tf.Tensor) -> list[tf.Operation]:
-        """Assertions of the same, for graphs.
-
-        Args:
-            window: The windows.
-            coming: Observations that are to enter, int, `[B]`.
-        """
+        """Assertions of a graph that windows have room for as many more points as are `coming`."""
         del window, coming
         return []
 
     def empty(self, chol: tf.Tensor) -> Any:
         """What is kept besides the points before any data: a named tuple of tensors, or ().
 
-        The first axis of each is that of the streams.
-
-        Args:
-            chol: The factor of the empty window, `[B, n, n]`.
+        The first axis of each is that of the streams, as of the factor of the empty window.
         """
         return ()
 
@@ -88,10 +71,7 @@ class Policy:
     def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
         """M at the present hyperparameters, `[B, n, n]`; a gradient reaches them.
 
-        Args:
-            window: The window.
-            gram: `gram` of its points, jitter included.
-            weights: The weights of forgetting, `[B, n, n]`, or None for ones.
+        `gram` is that of the points, jitter included; the weights of forgetting are None for ones.
         """
         return gram if weights is None else gram * weights
 
@@ -102,29 +82,14 @@ class Policy:
     def check_loaded(self, recursion: "WindowRecursion", window: Window) -> bool:
         """Whether factors that were loaded are those of their points at these hyperparameters.
 
-        Args:
-            recursion: The recursion that calls.
-            window: The window, with values.
-
-        Returns:
-            False for factors that are to be recomputed.
-
-        Raises:
-            ValueError: They are other factors, and cannot be recomputed.
+        False for factors that are to be recomputed; a ValueError for others that cannot be.
         """
         return recursion.is_factored(window)
 
     def appended(
         self, extra: Any, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
     ) -> Any:
-        """What `empty` starts, after a point has entered a window with room.
-
-        Args:
-            extra: Before it.
-            sample: The sample.
-            slot: Its place, `[B]`.
-            where: Streams that it enters, bool, `[B]`.
-        """
+        """What `empty` starts, after a sample has entered the streams `where` as point `slot`."""
         return extra
 
     def replace(
@@ -176,13 +141,9 @@ class Growing(Policy):
 
 
 class WindowRecursion:
-    """The recursion of a Gaussian process over samples.
+    """The recursion of a Gaussian process, its data ordered by point, over samples.
 
-    Args:
-        process: The process, its data ordered by point.
-        capacity: The number of points that a window has room for, C.
-        policy: What happens when a window is full.
-        forgetting: λ.
+    The capacity is C, and forgetting is λ.
     """
 
     def __init__(self, process: SignalPlusNoise, capacity: int, policy: Policy, forgetting: float):
@@ -195,6 +156,8 @@ class WindowRecursion:
         working = complex_ if self.process.is_proper else real
         rows = self.capacity * self.process.form.multiplicity
         chol = tf.eye(rows, batch_shape=[streams], dtype=working)
+        is_grouped = len(self.process.noise_variance.variable.shape) > 0
+        dtypes_of_noise = [real, tf.int32] if is_grouped else [real]
         return Window(
             size=tf.zeros([streams], tf.int32),
             x=tf.zeros([streams, self.capacity, dimensions], real),
@@ -202,25 +165,14 @@ class WindowRecursion:
             age=tf.zeros([streams, self.capacity], real),
             chol=chol,
             extra=self.policy.empty(chol),
-            noise=self._empty_noise(streams, real),
+            noise=tuple(tf.zeros([streams, self.capacity], dtype) for dtype in dtypes_of_noise),
         )
-
-    def _empty_noise(self, streams: int, real: tf.DType) -> tuple[tf.Tensor, ...]:
-        is_grouped = len(self.process.noise_variance.variable.shape) > 0
-        dtypes = [real, tf.int32] if is_grouped else [real]
-        return tuple(tf.zeros([streams, self.capacity], dtype) for dtype in dtypes)
-
-    # --- covariance and targets at the present hyperparameters -----------------------------------
 
     def jitter(self, prior: SecondMoments, noise: SampleNoise = COMMON_NOISE) -> tf.Tensor:
         """The variance that rounding takes from observations at this capacity, real, `[B, N]`.
 
         It is added to the noise: points that are equal, or nearly, then leave a factor of full rank
-        however small the noise variance.
-
-        Args:
-            prior: The prior moments of the signal, `[B, N]`.
-            noise: The noise of the observations.
+        however small the noise variance. `prior` are the prior moments of the signal, `[B, N]`.
         """
         variance = tf.math.real(self.process.with_noise(prior, noise).k)
         rows = self.capacity * self.process.form.multiplicity
@@ -231,9 +183,8 @@ class WindowRecursion:
     def jitter_of_rows(self, data: Data) -> tf.Tensor:
         """The jitter on the diagonal of working matrices, `[B, n]`; zero in unused rows."""
         m = self.process.form.multiplicity
-        jitter = (
-            self.jitter(self.process.marginal(data.x), data.noise) / m
-        )  # a composite has a part of the variance in each row
+        # A composite has a part of the variance in each row.
+        jitter = self.jitter(self.process.marginal(data.x), data.noise) / m
         jitter = tf.where(data.present, jitter, tf.zeros_like(jitter))
         return repeated(jitter, m)
 
@@ -247,9 +198,7 @@ class WindowRecursion:
     def covariance(self, window: Window, gram: tf.Tensor | None = None) -> tf.Tensor:
         """M at the present hyperparameters, `[B, n, n]`: a gradient reaches them.
 
-        Args:
-            window: The window.
-            gram: `self.gram(window)` where it is known.
+        `gram` is `self.gram(window)` where it is known.
         """
         gram = self.gram(window) if gram is None else gram
         if self.forgetting == 1.0:
@@ -317,21 +266,12 @@ class WindowRecursion:
         white = tf.linalg.triangular_solve(chol, self.targets(window))
         return Conditioned(self.process.form, chol, Whitened(white, None, None, None))
 
-    # --- a step ----------------------------------------------------------------------------------
-
     def step(
         self, window: Window, x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE
     ) -> tuple[Window, Step]:
         """One step: forget, predict, and take the sample in unless it is missing.
 
-        Args:
-            window: Before the step.
-            x: Inputs, `[B, D]`.
-            z: Observations, complex, `[B]`; NaN where missing.
-            noise: Their noise, `[B]`.
-
-        Returns:
-            The window after it, and a `Step` of tensors `[B]`.
+        Inputs are `[B, D]`, observations and noise `[B]`, and so are the tensors of the `Step`.
         """
         window = self._forget(window)
         sample = self.predict(window, x, noise)
@@ -362,8 +302,8 @@ class WindowRecursion:
         def body(t: tf.Tensor, window: Window, arrays: Step) -> tuple[tf.Tensor, Window, Step]:
             of_sample = noise.map(lambda a: a[:, t])
             window, step = self.step(window, x[:, t], z[:, t], of_sample)
-            write = functools.partial(_write, t)
-            return t + 1, window, tf.nest.map_structure(write, arrays, step)
+            arrays = tf.nest.map_structure(lambda array, a: array.write(t, a), arrays, step)
+            return t + 1, window, arrays
 
         _, window, arrays = tf.while_loop(
             lambda t, *_: t < steps, body, (0, window, arrays), parallel_iterations=1
@@ -415,8 +355,6 @@ class WindowRecursion:
         k, c = self.process.with_noise(signal, noise)
         variance = SecondMoments(k + as_complex(jitter), c)
         return tf.linalg.cholesky(self.process.form.covariance(as_matrices(variance)))
-
-    # --- taking a sample in ----------------------------------------------------------------------
 
     def _take_in(
         self, window: Window, sample: OneStepPrediction, z: tf.Tensor, is_observed: tf.Tensor
@@ -480,10 +418,6 @@ class WindowRecursion:
 def _only(a: tf.Tensor) -> tf.Tensor:
     """A tensor without its last axis, which has one element."""
     return a[..., 0]
-
-
-def _write(t: tf.Tensor, array: tf.TensorArray, value: tf.Tensor) -> tf.TensorArray:
-    return array.write(t, value)
 
 
 def _marginals(mean: tf.Tensor, moments: SecondMoments) -> Marginals:

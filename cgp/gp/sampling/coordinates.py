@@ -34,11 +34,9 @@ class Coordinates:
         self._sizes = [int(np.prod(v.shape)) for v in self.variables]
         self.size = sum(self._sizes)
         self.dtype = gp.variable_dtype
-        first = np.cumsum([0, *self._sizes]).tolist()
-        self._slices = {
-            id(v): slice(a, b)
-            for v, a, b in zip(self.variables, first[:-1], first[1:], strict=True)
-        }
+        ends = np.cumsum(self._sizes).tolist()
+        slices = map(slice, [0, *ends], ends)
+        self._slices = dict(zip(map(id, self.variables), slices, strict=True))
 
     def of_parameter(self, parameter: Parameter) -> slice:
         """The slice of the coordinates of a hyperparameter."""
@@ -134,14 +132,9 @@ class Coordinates:
 
 
 def log_determinant(parameter: Parameter, raw: tf.Tensor) -> tf.Tensor:
-    """The log of the determinant of a hyperparameter's map to its constrained value.
+    """The log of the determinant of a hyperparameter's map from its unconstrained value `raw`.
 
-    Args:
-        parameter: The hyperparameter.
-        raw: The unconstrained value; of a complex hyperparameter with a last axis of two.
-
-    Raises:
-        ValueError: A constraint that does not know it.
+    A complex one has a last axis of two. A ValueError for a constraint that does not know it.
     """
     log_jacobian = parameter.constraint.log_jacobian
     if log_jacobian is None:

@@ -76,13 +76,7 @@ class WeakPrior(NamedTuple):
 
 
 def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, WeakPrior]:
-    """The weak priors of the hyperparameters that need one, by name.
-
-    Args:
-        gp: A `MaximumLikelihoodGP`.
-        coordinates: The coordinates of its hyperparameters.
-        data: Its data.
-    """
+    """The weak priors of the hyperparameters that need one, by name."""
     scales = scales_of(gp, data)
     starts = {id(p): start for p, start in values_from_data(gp, data)}
     priors = {}
@@ -98,13 +92,7 @@ def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, Weak
 
 
 def in_words(gp: Any, data: Data, weak: dict[str, WeakPrior]) -> dict[str, str]:
-    """Descriptions of weak priors by name, that of a noise variance that was left out included.
-
-    Args:
-        gp: A `MaximumLikelihoodGP`.
-        data: Its data.
-        weak: Its weak priors, by name.
-    """
+    """Descriptions of weak priors by name, that of a noise variance that was left out included."""
     words = {}
     if gp.has_weak_prior:
         scale = 2.0 * float(residual_power(gp.observation_model, data))
@@ -142,9 +130,7 @@ def _prior_of(parameter: Parameter, start: ArrayLike | None, scales: DataScales)
 def log_weak_priors(coordinates: Coordinates, weak: Sequence[WeakPrior | None]) -> list[tf.Tensor]:
     """The log densities of weak priors at the present values, in the order of the hyperparameters.
 
-    Args:
-        coordinates: The coordinates of the hyperparameters.
-        weak: A prior or None for each hyperparameter; empty for none at all.
+    There is a prior or None for each of them; none at all of an empty sequence.
     """
     if not weak:
         return []

@@ -69,12 +69,7 @@ class Chains(NamedTuple):
 
 
 class Sampler:
-    """The compiled functions of a process: its density, and segments of chains.
-
-    Args:
-        gp: A `MaximumLikelihoodGP`.
-        coordinates: Those of its hyperparameters.
-    """
+    """The compiled functions of a `MaximumLikelihoodGP`: its density, and segments of chains."""
 
     def __init__(self, gp: Any, coordinates: Coordinates):
         self._gp, self.coordinates = gp, coordinates
@@ -97,7 +92,7 @@ class Sampler:
         adaptations: tf.Tensor,
         seed: tf.Tensor,
     ) -> tuple[tf.Tensor, ...]:
-        """A segment of all chains.
+        """A segment of all chains: `count` draws.
 
         Args:
             data: The data.
@@ -162,17 +157,8 @@ class Sampler:
     ) -> Chains:
         """Draws from the posterior, after a warm-up that starts around the present values.
 
-        Args:
-            data: The data.
-            weak: Weak priors, in the order of the hyperparameters.
-            chains: The number of chains.
-            draws: The number of draws of each.
-            warmup: The number of draws before, which are dropped.
-            seed: The seed of all random numbers.
-            progress: Called with the number of draws that are done, the warm-up included.
-
-        Raises:
-            ValueError: The density has no value at the present hyperparameters.
+        `progress` is called with the number of draws that are done, the warm-up included. A
+        ValueError if the density has no value at the present hyperparameters.
         """
         rng, kind = np.random.default_rng(seed), self.coordinates.dtype
         evaluate = functools.partial(self._evaluated, data, weak)
@@ -216,13 +202,8 @@ class Sampler:
         inside, log_density, diverged, acceptance, leapfrogs, _ = (
             np.concatenate(arrays) for arrays in zip(*segments, strict=True)
         )
-        return Chains(
-            np.swapaxes(metric.outside(inside), 0, 1),
-            np.swapaxes(log_density, 0, 1),
-            np.swapaxes(diverged, 0, 1),
-            np.swapaxes(acceptance, 0, 1),
-            leapfrogs,
-        )
+        by_draw = (metric.outside(inside), log_density, diverged, acceptance)
+        return Chains(*(np.swapaxes(a, 0, 1) for a in by_draw), leapfrogs)
 
     def _evaluated(
         self, data: Data, weak: Sequence[WeakPrior | None], points: np.ndarray
@@ -238,8 +219,7 @@ Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 def laplace_metric(evaluate: Evaluate, point: np.ndarray) -> Metric:
     """The metric of Laplace's approximation at a point, whether it is a maximum or not.
 
-    Raises:
-        ValueError: The density has no value there.
+    A ValueError if the density has no value there.
     """
     value, gradient = evaluate(point[None])
     if not (np.isfinite(value).all() and np.isfinite(gradient).all()):

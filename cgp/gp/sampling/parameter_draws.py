@@ -96,15 +96,9 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         summary = {}
         for name, draws in self.items():
             flat = draws.reshape(-1, *draws.shape[2:])
-            low, high = _quantiles(flat)
-            summary[name] = {
-                "mean": np.mean(flat, axis=0),
-                "deviation": np.std(flat, axis=0),
-                "low": low,
-                "high": high,
-                "r_hat": self.r_hat[name],
-                "effective_size": self.effective_sizes[name],
-            }
+            moments = (np.mean(flat, axis=0), np.std(flat, axis=0), *_quantiles(flat))
+            columns = (*moments, self.r_hat[name], self.effective_sizes[name])
+            summary[name] = dict(zip(_COLUMNS, columns, strict=True))
         return summary
 
     def __str__(self) -> str:
@@ -180,12 +174,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
 
         The moments are those of the mixture: by the law of total covariance the variance is the
         mean of the variances plus the variance of the means, the pseudo-variance likewise.
-
-        Args:
-            x: Inputs, as for `gp.predict`.
-            count: How many draws, at even distances along all chains; fewer if there are fewer.
-            observed: Whether to add the noise of a measurement to the signal.
-            **noise: `noise_variance` and `noise_groups`, as for `gp.predict`.
+        Arguments are as for `predict_each`.
 
         Returns:
             NumPy arrays `[..., M]`: "mean", "variance" and "pseudo_variance".

@@ -33,12 +33,9 @@ class StateAt(NamedTuple):
 
 
 class StoredState(tf.Module):
-    """A `StateAt` in variables, which may be empty.
+    """A `StateAt` in variables, which may be empty; `dtype` is that of the working values.
 
     The variables are never replaced, so that a compiled function reads the present state.
-
-    Args:
-        dtype: Dtype of the working values.
     """
 
     def __init__(self, dtype: tf.DType):
@@ -74,11 +71,7 @@ _BY_X = "a StateSpaceGP is not differentiable by its inputs x here: an ExactGP i
 
 
 class DiscretizedProcess:
-    """The process `z = f(x) + n` of a Markov kernel, at the present hyperparameters.
-
-    Args:
-        process: Kernel and noise.
-    """
+    """The process `z = f(x) + n` of a Markov kernel, at the present hyperparameters."""
 
     def __init__(self, process: SignalPlusNoise):
         self._process = process
@@ -91,8 +84,6 @@ class DiscretizedProcess:
     def is_stationary(self) -> bool:
         """Whether transition and process noise depend on the step alone."""
         return self._markov.is_stationary
-
-    # --- matrices, complex or of the composite ---------------------------------------------------
 
     def emission(self) -> tf.Tensor:
         """H, `[1, n]`, or `[2, 2n]` of the composite."""
@@ -138,11 +129,9 @@ class DiscretizedProcess:
         return self._matrix(F), self._covariance(Q), self._root(Q)
 
     def transitions(self, x: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """F and a factor of Q over steps, eagerly, by the compiled core where it knows the kernel.
+        """F and a factor of Q over steps `[T]` from places `[T]`, eagerly.
 
-        Args:
-            x: The places that steps lead from, `[T]`.
-            step: The steps, `[T]`.
+        The compiled core computes them where it knows the kernel.
         """
         proper = None
         if self._numbers is not None and native.core().ops:
@@ -164,15 +153,12 @@ class DiscretizedProcess:
         """A factor of proper covariances `[..., n, n]`, in the working form, without gradient."""
         return self.form.root(_first_axes_last(cholesky, tf.stop_gradient(covariance)))
 
-    # --- the model -------------------------------------------------------------------------------
-
     def predict(self, start: StateAt, x: tf.Tensor) -> State:
         """The moments of the state at x from those at an earlier place; batch last.
 
         Places are numbers, or `[B]` where each series has its own.
         """
-        state, _ = self._predicted(start, x)
-        return state
+        return self._predicted(start, x)[0]
 
     def _predicted(self, start: StateAt, x: tf.Tensor) -> tuple[State, tf.Tensor]:
         """`predict`, and the covariance `F P Fᴴ + Q`, `[B, n, n]`, which passes gradients."""
@@ -193,13 +179,11 @@ class DiscretizedProcess:
         start: StateAt | StoredState | None = None,
         noise: SampleNoise = COMMON_NOISE,
     ) -> LinearGaussian:
-        """The linear Gaussian model of a series at points in order.
+        """The linear Gaussian model of a series at points `[..., T]` in order, noise being `[...,
+        T]`.
 
-        Args:
-            x: Points `[..., T]`.
-            start: A state at or before the first point, from which series at shared points
-                continue; None or an empty one for the prior.
-            noise: The noise of the samples, `[..., T]`.
+        Series at shared points continue from a start, a state at or before the first point; None or
+        an empty one for the prior.
         """
         steps = tf.concat([x[..., 1:] - x[..., :-1], tf.zeros_like(x[..., :1])], axis=-1)
         F, Q, Q_factor = self.discretize(x, steps)
@@ -219,14 +203,9 @@ class DiscretizedProcess:
             mean, covariance, chol = self._prior(x[..., 0])
         else:
             mean, covariance, chol = self._after(start, x)
-        matrices = {
-            "F": F,
-            "Q": FactoredCovariance(Q, Q_factor),
-            "H": H,
-            "R": FactoredCovariance(R),
-            "initial_mean": mean,
-            "initial_covariance": FactoredCovariance(covariance, chol),
-        }
+        Q, R, initial = FactoredCovariance(Q, Q_factor), FactoredCovariance(R), (covariance, chol)
+        matrices = {"F": F, "Q": Q, "H": H, "R": R, "initial_mean": mean}
+        matrices["initial_covariance"] = FactoredCovariance(*initial)
         return LinearGaussian.from_tensors(matrices, None, self.form)
 
     def _prior(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -271,13 +250,10 @@ def ordered_series(
     x: tf.Tensor | None = None,
     start: StateAt | StoredState | None = None,
 ) -> OrderedSeries:
-    """The model of data and of new points between, before and after them.
+    """The model of data, possibly without points, and of new points between, before and after them.
 
-    Args:
-        process: Kernel, mean and noise.
-        data: The data, possibly without points.
-        x: New points, `[1, M, 1]` or `[B, M, 1]`, in any order; None for none.
-        start: The state from which the series continues; None for the prior.
+    New points are `[1, M, 1]` or `[B, M, 1]`, in any order. The series continues from the start;
+    None for the prior.
     """
     times, z = data.x[..., 0], data.z
     function = None if process.mean is None else process.mean.evaluate(data.x)
@@ -298,7 +274,13 @@ def ordered_series(
     order = tf.argsort(times, axis=-1, stable=True)
     times = tf.gather(times, order, batch_dims=1)
     discretized = DiscretizedProcess(process)
-    noise = _with_new(data, tf.shape(new)[1]).map(lambda a: _in_order(a, order))
+    samples, count = tf.shape(data.z)[1], tf.shape(new)[1]
+
+    def with_new(a: tf.Tensor) -> tf.Tensor:  # zero of new points, which are missing
+        a = tf.broadcast_to(a, [tf.shape(a)[0], samples])
+        return _in_order(tf.pad(a, [[0, 0], [0, count]]), order)
+
+    noise = data.noise.map(with_new)
     if times.shape[0] == 1:
         z = tf.gather(z, order[0], axis=-1)
         noise = noise.map(lambda a: a[0] if a.shape[0] == 1 else a)
@@ -308,17 +290,6 @@ def ordered_series(
     places = tf.argsort(order, axis=-1)[:, points:]
     places = tf.broadcast_to(places, [tf.shape(z)[0], tf.shape(places)[1]])
     return OrderedSeries(model, z[..., None], places)
-
-
-def _with_new(data: Data, count: tf.Tensor) -> SampleNoise:
-    """The noise of data and, zero, of new points, which are missing."""
-
-    def extended(a: tf.Tensor) -> tf.Tensor:
-        samples = tf.shape(data.z)[1]
-        a = tf.broadcast_to(a, [tf.shape(a)[0], samples])
-        return tf.pad(a, [[0, 0], [0, count]])
-
-    return data.noise.map(extended)
 
 
 def _in_order(a: tf.Tensor, order: tf.Tensor) -> tf.Tensor:

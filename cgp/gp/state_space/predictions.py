@@ -33,12 +33,12 @@ def smoothed(
     *,
     parallel: bool = False,
 ) -> Posterior:
-    """The posterior at new points, between, before and beyond the data.
+    """The posterior at new points, `[1, M, 1]` or `[B, M, 1]`: between, before and beyond the data.
 
     Args:
         process: The process.
         data: Its data.
-        x: M points, `[1, M, 1]` or `[B, M, 1]`.
+        x: The points.
         noise: That of observations at the points; None for the signal.
         start: The state from which the series continues; None for the prior.
         part: A term of the kernel, or a sum of some, to predict alone; None for the whole signal.
@@ -139,17 +139,7 @@ def drawn(
     seed: tf.Tensor,
     noise: SampleNoise | None,
 ) -> tf.Tensor:
-    """Draws from the posterior at new points, complex, `[count, B, M]`.
-
-    Args:
-        process: The process.
-        data: Its data.
-        x: M points, `[1, M, 1]` or `[B, M, 1]`.
-        start: The state from which the series continues; None for the prior.
-        count: Number of draws.
-        seed: Of stateless random numbers.
-        noise: That of observations at the points; None for the signal.
-    """
+    """Draws from the posterior at new points, complex, `[count, B, M]`; as for `smoothed`."""
     series, form = ordered_series(process, data, x, start), process.form
     of_states, of_noise = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
     states = posterior_sample(series.model, series.z, (count,), seed=of_states)
@@ -169,17 +159,10 @@ def forecasts(
     noise: SampleNoise | None,
     parallel: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Forecasts at horizons beyond every sample, given the samples up to it.
+    """Forecasts at horizons `[H]` beyond every sample of N, given the samples up to it.
 
-    Args:
-        process: The process.
-        data: N samples of each series.
-        horizons: Real, `[H]`.
-        noise: That of the observations forecast; None for the signal.
-        parallel: As for `cgp.statespace.filter`.
-
-    Returns:
-        "mean", "variance" and "pseudo_variance", `[..., N, H]`.
+    The noise is that of the observations forecast, None for the signal. Returns "mean", "variance"
+    and "pseudo_variance", `[..., N, H]`.
     """
     x = data.x[..., 0]
     order = tf.argsort(x, axis=-1, stable=True)

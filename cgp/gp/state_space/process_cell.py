@@ -4,7 +4,6 @@ The state is that at the place of the last sample. It belongs to the hyperparame
 computed with, and cannot be brought to others without the samples.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -76,8 +75,7 @@ class ProcessCell(GaussianProcessCell):
     Args:
         process: Kernel, mean and noise.
         real_dtype: "float64" or "float32".
-        check_inputs: A function of inputs that raises a `ValueError` for those that the kernel
-            refuses.
+        check_inputs: As for `GaussianProcessCell`.
         weights: The variables of kernel, mean and noise, which a state belongs to.
         loss: A function of data and of the log likelihood of each series, of a graph: the loss.
     """
@@ -97,8 +95,6 @@ class ProcessCell(GaussianProcessCell):
     ):
         super().__init__(process, real_dtype, check_inputs)
         self._weights, self._loss = weights, loss
-
-    # --- the state -------------------------------------------------------------------------------
 
     @property
     def weights(self) -> list[keras.Variable]:
@@ -165,8 +161,6 @@ class ProcessCell(GaussianProcessCell):
             self.range.admit(np.reshape(state.x, [1, -1, 1]))
         return state
 
-    # --- samples ---------------------------------------------------------------------------------
-
     def check(
         self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
     ) -> tuple[Sample, int | None]:
@@ -195,12 +189,6 @@ class ProcessCell(GaussianProcessCell):
                 f"{self.process.likelihood!r}"
             )
 
-    def for_keys(self) -> "ProcessCell":
-        """The cell for samples of many keys, whose places are not compared with one another."""
-        cell = copy.copy(self)
-        cell.recent = None
-        return cell
-
     def structure(self) -> dict[str, Any]:
         """The kernel and the mean."""
         process = self.process
@@ -215,8 +203,6 @@ class ProcessCell(GaussianProcessCell):
     def chunks(self, samples: Sample) -> list[slice]:
         """The whole block, which the compiled filter takes at once."""
         return [slice(0, np.shape(samples.z)[-1])]
-
-    # --- steps -----------------------------------------------------------------------------------
 
     def step(self, state: PlacedState, sample: Sample) -> tuple[PlacedState, Step]:
         """Predicts from the last place to that of the sample, and updates with it."""
@@ -250,11 +236,11 @@ class ProcessCell(GaussianProcessCell):
         x, mean, chol = self.as_stored(state)
         steps = at.x[..., 0] - x[:, None]
         F, Q, _ = markov.discretize(x[:, None] + tf.zeros_like(steps), steps)
-        rows = tf.linalg.matmul(markov.emission(), F)
+        H = markov.emission()
+        rows = tf.linalg.matmul(H, F)
         signal = form.join(tf.linalg.matvec(rows, mean[:, None]))[..., 0]
         spread = tf.linalg.matmul(rows, chol[:, None])
         covariance = tf.linalg.matmul(spread, spread, adjoint_b=True)
-        H = markov.emission()
         covariance += tf.linalg.matmul(tf.linalg.matmul(H, Q), H, adjoint_b=True)
         return _of_component(
             self.process.plus_function(signal, tf.convert_to_tensor(at.x)), form.moments(covariance)
@@ -283,8 +269,6 @@ class ProcessCell(GaussianProcessCell):
     def is_sound(self, state: PlacedState, step: Step) -> tf.Tensor:
         """Whether all is finite: a noise variance of NaN leaves the state finite."""
         return all_finite((state, step.predicted.variance, step.filtered.variance))
-
-    # --- blocks ----------------------------------------------------------------------------------
 
     def scan(self, state: PlacedState, samples: Sample) -> tuple[PlacedState, Step]:
         """Filters a block, `[T]` or `[B, T]`, called eagerly: NumPy arrays."""
@@ -346,9 +330,8 @@ class ProcessCell(GaussianProcessCell):
         )
         rows = tf.linalg.matmul(H, result.filtered_chols)
         signal = tf.linalg.matmul(rows, rows, adjoint_b=True)  # never negative; without gradient
-        change = tf.linalg.matmul(
-            H, tf.linalg.matmul(result.filtered_covariances, H, adjoint_b=True)
-        )
+        change = tf.linalg.matmul(result.filtered_covariances, H, adjoint_b=True)
+        change = tf.linalg.matmul(H, change)
         signal = tf.stop_gradient(signal) + (change - tf.stop_gradient(change))
         filtered = _of_component(
             form.join(tf.linalg.matvec(H, result.filtered_means))[..., 0] + function,
@@ -363,8 +346,6 @@ class ProcessCell(GaussianProcessCell):
         mean = result.filtered_means[:, -1]
         after = self.from_stored([x, mean, stored_cholesky(chol, covariance)])
         return after, Step(predicted, deviation, filtered)
-
-    # --- compiled --------------------------------------------------------------------------------
 
     def compiled(self, streams: int | None) -> "CompiledProcess":
         """The compiled step at the present hyperparameters."""
@@ -395,11 +376,7 @@ def _of_component(mean: tf.Tensor, covariances: SecondMoments) -> Marginals:
 
 
 class PresentMatrices:
-    """The matrices of a process at its present hyperparameters, as NumPy arrays.
-
-    Args:
-        process: Kernel, mean and noise.
-    """
+    """The matrices of a process at its present hyperparameters, as NumPy arrays."""
 
     def __init__(self, process: SignalPlusNoise):
         self._process = process
@@ -438,14 +415,11 @@ class PresentMatrices:
 class CompiledProcess:
     """The step of a process at its present hyperparameters by a function of the compiled core.
 
-    Args:
-        process: Kernel, mean and noise.
-        streams: B, or None for one stream without a batch axis.
+    The number of streams is None for one stream without a batch axis.
     """
 
     def __init__(self, process: SignalPlusNoise, streams: int | None):
-        self._matrices, self._streams = PresentMatrices(process), streams
-        self._is_composite = process.form.multiplicity > 1
+        self._process, self._matrices, self._streams = process, PresentMatrices(process), streams
         self._component = 0 if streams is None else (slice(None), 0)
         self._step: CompiledStep | None = None
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
@@ -467,9 +441,8 @@ class CompiledProcess:
         R = self._matrices.R(noise)
         if self._step is None:
             matrices = StepMatrices(F, Q_factor, self._matrices.H[..., None], R)
-            self._step = CompiledStep(
-                matrices, self._streams, self._is_composite, predicts_first=True
-            )
+            is_composite = self._process.form.multiplicity > 1
+            self._step = CompiledStep(matrices, self._streams, is_composite, predicts_first=True)
         function = self._matrices.function(x)
         self._step.set(F=F, Q_factor=Q_factor, R=R)
         result = self._step((sample.z - function)[..., None], mean, chol)
@@ -477,12 +450,8 @@ class CompiledProcess:
             return None
         last[...] = x
         component = self._component
-        predicted, filtered = (
-            Marginals(
-                m.mean[component] + function, m.variance[component], m.pseudo_variance[component]
-            )
-            for m in result
-        )
+        marginals = (m.map(lambda a: a[component]) for m in result)
+        predicted, filtered = (m._replace(mean=m.mean + function) for m in marginals)
         return Step(predicted, innovation(sample.z, predicted.mean)[()], filtered)
 
     def _transition(self, last: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -502,20 +471,13 @@ class CompiledProcess:
 
     def _discretized(self, last: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and a factor of Q, batch last."""
-        F, Q_factor = (
-            np.ascontiguousarray(np.moveaxis(a, 0, -1))
-            for a in self._matrices.transitions(last.copy(), steps)
-        )
+        matrices = self._matrices.transitions(last.copy(), steps)
+        F, Q_factor = (np.ascontiguousarray(np.moveaxis(a, 0, -1)) for a in matrices)
         return F, Q_factor
 
 
 class ProcessWalk:
-    """Steps of many processes, sample after sample, by a function of the compiled core.
-
-    Args:
-        process: Kernel, mean and noise.
-        weights: The variables that its matrices follow from.
-    """
+    """Steps of many processes, sample after sample, by a function of the compiled core."""
 
     def __init__(self, process: SignalPlusNoise, weights: list[keras.Variable]):
         self._process, self._weights = process, weights
@@ -546,12 +508,8 @@ class ProcessWalk:
             F, Q_factor = self._matrices.transitions(last[block], (x - last)[block])
             noise = SampleNoise(samples.noise_variance, samples.group).map(lambda a: a[block])  # noqa: B023
             R = np.moveaxis(self._matrices.R(noise), -1, 0)
-            matrices = {
-                "F": F,
-                "Q_factor": Q_factor,
-                "H": self._matrices.H,
-                "R": R[0] if noise.is_common else R,
-            }
+            R = R[0] if noise.is_common else R
+            matrices = {"F": F, "Q_factor": Q_factor, "H": self._matrices.H, "R": R}
             result = self._walk(matrices, signal[block], slots[block], mean, chol)
             if isinstance(result, int):
                 raise RefusedSample(begin + result, NOT_FINITE)
@@ -566,13 +524,7 @@ class ProcessWalk:
 
 
 def _places_before(places: np.ndarray, slots: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The place of the sample before each one, of the same key.
-
-    Args:
-        places: The place of the last sample of each slot.
-        slots: Of the samples, `[B]`.
-        x: Their places, `[B]`.
-    """
+    """The place of the sample before each one, of the same slot; of the first its last place."""
     order = np.argsort(slots, kind="stable")
     before = places[slots]
     again = np.flatnonzero(slots[order][1:] == slots[order][:-1])
