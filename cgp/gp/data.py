@@ -344,10 +344,8 @@ def _with_checked_batch_axes(x: tf.Tensor, data: Data) -> tf.Tensor:
     axes = tf.shape(x)[:-2]
     if axes.shape[0] == 0:  # None where the rank is not known
         return x
-    fits = tf.logical_and(
-        tf.equal(tf.size(axes), tf.size(data.batch)),
-        tf.equal(tf.reduce_prod(axes), tf.reduce_prod(data.batch)),
-    )
+    fits = tf.equal(tf.size(axes), tf.size(data.batch))
+    fits &= tf.equal(tf.reduce_prod(axes), tf.reduce_prod(data.batch))
     message = "x must be [M, D], or have the batch axes of the data,", data.batch, "got", axes
     check = tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), message)
     with tf.control_dependencies([check]):
@@ -404,9 +402,8 @@ class StoredData(tf.Module):
         with tf.init_scope():
             axes = int(tf.size(self.batch))
         data = self.data
-        some = tf.debugging.assert_equal(
-            self.is_empty, False, "there are no data: condition(x, z) first"
-        )
+        message = "there are no data: condition(x, z) first"
+        some = tf.debugging.assert_equal(self.is_empty, False, message)
         with tf.control_dependencies([some]):
             return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
 
@@ -426,20 +423,17 @@ class StoredData(tf.Module):
         if data.noise.group is not None:
             noise = noise._replace(group=tf.ensure_shape(data.noise.group, [rows_of_groups, None]))
         if not has_noise:
-            plain = tf.debugging.assert_equal(
-                tf.reduce_any(noise.variance != 0.0),
-                False,
+            message = (
                 "the data have a known part of their noise, and had none when this function was "
-                "traced: trace it again",
+                "traced: trace it again"
             )
+            is_known = tf.reduce_any(noise.variance != 0.0)
+            plain = tf.debugging.assert_equal(is_known, False, message)
             with tf.control_dependencies([plain]):
                 data = data._replace(z=tf.identity(data.z))
             noise = noise._replace(variance=None)
-        return data._replace(
-            x=tf.ensure_shape(data.x, [inputs, None, dimensions]),
-            z=tf.ensure_shape(data.z, [series, None]),
-            noise=noise,
-        )
+        x = tf.ensure_shape(data.x, [inputs, None, dimensions])
+        return data._replace(x=x, z=tf.ensure_shape(data.z, [series, None]), noise=noise)
 
     def replace(self, data: Data) -> None:
         """Stores other data in place of the present ones."""
@@ -504,13 +498,11 @@ def saved_data(
         axes, z = tf.constant(batch, tf.int32), tf.complex(z[..., 0], z[..., 1])
         if x.size == 0 and len(z) == 0:
             return Data(tf.constant(x), z, axes, StoredData(real_dtype, groups).no_samples)
-        variance, group = (
-            np.asarray(store[name]) if name in store else None
-            for name in ("noise_variance", "noise_group")
-        )
-        noise = NoiseArguments(variance, group, groups)
+        names = ("noise_variance", "noise_group")
+        noise = (np.asarray(store[name]) if name in store else None for name in names)
         inputs = x if len(x) > 1 else x[0]
-        data = as_data(inputs, z, None, real_dtype, require_targets=False, noise=noise)
+        arguments = NoiseArguments(*noise, groups)
+        data = as_data(inputs, z, None, real_dtype, require_targets=False, noise=arguments)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"the data in the file, x of shape {x.shape} and z of shape {z.shape}, are damaged: "

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
+from cgp.distributions.marginals import Marginals
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
 from cgp.gp.data import Data, HeldData, as_data, checked_points, empty_variable, flattened
@@ -335,13 +336,10 @@ class ExactGP(MaximumLikelihoodGP):
         k, c = moments
         mean = data.unpacked(data.z - data.vectors(deviation))
         zero = tf.zeros_like(mean)  # to give variances that series share to each of them
-        arrays = {
-            "mean": mean,
-            "variance": tf.math.real(data.spread(k) + zero),
-            "pseudo_variance": zero if c is None else data.spread(c) + zero,
-        }
+        variance = tf.math.real(data.spread(k) + zero)
+        moments = Marginals(mean, variance, zero if c is None else data.spread(c) + zero)
         present = data.unpacked(data.present)
-        return {name: tf.where(present, a, nan(a.dtype)).numpy() for name, a in arrays.items()}
+        return moments.map(lambda a: tf.where(present, a, nan(a.dtype)).numpy())._asdict()
 
     # --- saving --------------------------------------------------------------------------------
 

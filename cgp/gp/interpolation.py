@@ -71,12 +71,9 @@ def _by_factors(
     chol = cholesky(covariance)
     signal = posterior(process, data, condition(process, data, chol), x, None)
     size = tf.stack([tf.shape(data.z)[0], tf.shape(x)[-2]])
-    return Interpolation(
-        tf.reshape(signal.mean(), size),
-        tf.reshape(signal.variance(), size),
-        tf.reshape(signal.pseudo_variance(), size),
-        process.log_likelihood(data, covariance, chol),
-    )
+    moments = (signal.mean(), signal.variance(), signal.pseudo_variance())
+    log_likelihood = process.log_likelihood(data, covariance, chol)
+    return Interpolation(*(tf.reshape(a, size) for a in moments), log_likelihood)
 
 
 class _Gaps(NamedTuple):
@@ -150,12 +147,9 @@ def _by_one_factor(
     # Targets are zero in S: zᴴ P z of the others.
     distance = tf.reduce_sum(tf.math.real(tf.math.conj(targets) * weights), axis=-1)
     log_density = -form.scale * (distance + log_det(chol) + log_det(block_chol))
-    return Interpolation(
-        mean,
-        tf.math.real(k),
-        tf.zeros_like(mean) if pseudo is None else pseudo,
-        log_density - data.counts * form.log_normalizer,
-    )
+    log_density -= data.counts * form.log_normalizer
+    pseudo = tf.zeros_like(mean) if pseudo is None else pseudo
+    return Interpolation(mean, tf.math.real(k), pseudo, log_density)
 
 
 def _gram_factor(rows: tf.Tensor, real: tf.Tensor) -> tf.Tensor:

@@ -235,18 +235,14 @@ def joined_noise(blocks: list[tuple[SampleNoise, int]], real_dtype: tf.DType) ->
     def join(arrays: list[Any], dtype: tf.DType) -> tf.Tensor | None:
         if all(a is None for a in arrays):
             return None
-        rows = [
-            np.zeros([1, count]) if a is None else np.asarray(a)
-            for a, count in zip(arrays, counts, strict=True)
-        ]
+        pairs = zip(arrays, counts, strict=True)
+        rows = [np.zeros([1, count]) if a is None else np.asarray(a) for a, count in pairs]
         series = max(map(len, rows))
         rows = [np.broadcast_to(a, [series, a.shape[1]]) for a in rows]
         return tf.constant(np.concatenate(rows, axis=1), dtype)
 
-    return SampleNoise(
-        join([noise.variance for noise, _ in blocks], real_dtype),
-        join([noise.group for noise, _ in blocks], tf.int32),
-    )
+    variance = join([noise.variance for noise, _ in blocks], real_dtype)
+    return SampleNoise(variance, join([noise.group for noise, _ in blocks], tf.int32))
 
 
 def noise_parameters(variance: ArrayLike | None, pseudo_variance: complex) -> dict:

@@ -196,14 +196,11 @@ def posterior(
         of_data = tf.reduce_sum(squared_modulus(conditioned.chol), axis=[-2, -1])
         return data.spread(_trace(before) + of_data + tf.reduce_sum(tf.math.real(k), axis=-1))
 
-    return of_signal(
-        process,
-        data.unpacked(process.plus_function(mean, x)),
-        SecondMoments(data.spread(k), None if c is None else data.spread(c)),
-        lambda: data.spread(conditioned.joint(_prior_covariance(process, x), cross, basis)),
-        scale,
-        noise,
-    )
+    def joint() -> tf.Tensor:
+        return data.spread(conditioned.joint(_prior_covariance(process, x), cross, basis))
+
+    mean = data.unpacked(process.plus_function(mean, x))
+    return of_signal(process, mean, SecondMoments(k, c).map(data.spread), joint, scale, noise)
 
 
 def of_signal(

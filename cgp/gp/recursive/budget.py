@@ -98,15 +98,12 @@ class Budget(Policy):
         """The prior of the basis at the present hyperparameters."""
         noise = self._learned_noise(data.z.dtype)
         of_points = self._of_points(noise, data.noise)
-        chol = cholesky(self._basis_covariance(data, gram, of_points))
+        gram += self._nugget(of_points, data)
+        diagonal = tf.linalg.diag_part(gram) + self._unused(data, gram.dtype)
+        chol = cholesky(tf.linalg.set_diag(gram, diagonal))  # of K_ε; 1 where no point is
         blocks = tf.reshape(inverse(chol), [-1, *[data.x.shape[1], self.m] * 2])
         of_streams = tf.repeat(noise[None], tf.shape(chol)[0], axis=0)
         return BasisPrior(chol, tf.einsum("bimin->bimn", blocks), of_streams)
-
-    def _basis_covariance(self, data: Data, gram: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-        """K_ε, `[B, n, n]`; the identity where no point is."""
-        gram += self._nugget(noise, data)
-        return tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + self._unused(data, gram.dtype))
 
     def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
         """M at the present hyperparameters; R, in units of the noise of one point, stays as it is.
@@ -228,10 +225,9 @@ class Budget(Policy):
         precision = extra.prior_precision + tf.linalg.matmul(g, g, adjoint_b=True)
         root = tf.linalg.triangular_solve(pivot, tf.eye(m, dtype=pivot.dtype) + 0.0 * pivot)
         new = tf.linalg.matmul(root, root, adjoint_a=True)
-        return extra._replace(
-            prior_chol=append_point(extra.prior_chol, white, pivot, slot, where),
-            prior_precision=put_row(precision, slot, new, where),
-        )
+        chol = append_point(extra.prior_chol, white, pivot, slot, where)
+        precision = put_row(precision, slot, new, where)
+        return BasisPrior(chol, precision, extra.noise)
 
     def replace(
         self,
@@ -253,18 +249,10 @@ class Budget(Policy):
         """The window with room for one more point."""
         basis = window.extra
         unit = tf.eye(self.m, dtype=basis.noise.dtype) + tf.zeros_like(basis.prior_precision[:, :1])
-        return Window(
-            size=window.size,
-            x=_padded(window.x),
-            z=_padded(window.z),
-            age=_padded(window.age),
-            chol=_padded_chol(window.chol, self.m),
-            extra=basis._replace(
-                prior_chol=_padded_chol(basis.prior_chol, self.m),
-                prior_precision=tf.concat([basis.prior_precision, unit], axis=1),
-            ),
-            noise=tuple(map(_padded, window.noise)),
-        )
+        chol, prior_chol = (_padded_chol(a, self.m) for a in (window.chol, basis.prior_chol))
+        precision = tf.concat([basis.prior_precision, unit], axis=1)
+        basis = BasisPrior(prior_chol, precision, basis.noise)
+        return window.map_points(_padded)._replace(chol=chol, extra=basis)
 
     def _prune(self, window: Window, targets: tf.Tensor, full: tf.Tensor) -> Window:
         """The window without its least informative point where full, else without its last row.
@@ -308,20 +296,17 @@ class Budget(Policy):
             chol, gain, _ = cholesky_condition(chol, h, 1.0)
             targets += gain * innovation[:, None]
 
-        x, w = _without(window.x, index), without_point(w)
-        z = self.process.plus_function(self.process.complex_targets(targets), x)
+        w, after = without_point(w), window.map_points(lambda a: _without(a, index))
+        z = self.process.plus_function(self.process.complex_targets(targets), after.x)
         precision = _without(basis.prior_precision, index)
         precision -= tf.linalg.matmul(w, w, adjoint_b=True)
-        age = _without(window.age, index)
-        return Window(
+        return after._replace(
             size=window.size - tf.cast(full, tf.int32),
-            x=x,
             z=select_streams(full, z, window.z[:, :-1]),
             # From now on what had been forgotten of K is a part of R, and z is y.
-            age=select_streams(full, tf.zeros_like(age), age),
+            age=select_streams(full, tf.zeros_like(after.age), after.age),
             chol=chol,
             extra=BasisPrior(prior_chol, precision, basis.noise),
-            noise=tuple(_without(a, index) for a in window.noise),
         )
 
     def _least_informative(self, window: Window, dual: tf.Tensor, full: tf.Tensor) -> tf.Tensor:

@@ -16,12 +16,18 @@ from cgp.gp.fit_checks import check_several_samples
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments, SampleNoise
 from cgp.gp.posterior import Posterior, posterior, prior
-from cgp.gp.recursive.block_likelihood import block_loss, blocks_of, of_each_stream
 from cgp.gp.recursive.budget import Budget
 from cgp.gp.recursive.sliding import Sliding
 from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_cell import WindowCell, completed_weights
-from cgp.gp.recursive.window_recursion import Growing, Policy, WindowRecursion
+from cgp.gp.recursive.window_recursion import (
+    Growing,
+    Policy,
+    WindowRecursion,
+    block_loss,
+    blocks_of,
+    of_each_stream,
+)
 from cgp.gp.starts import start_left_out, undone_on_error
 from cgp.gp.stream_samples import as_block
 from cgp.kernels.base import Kernel
@@ -404,17 +410,13 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             start_left_out(self, samples)
             stream = self._stream_for(samples)
         with stream.restored_on_error() as before:
-            history = super().fit(
-                blocks_of(samples, batch_size),
-                epochs=epochs,
-                verbose=verbose,
-                callbacks=_with_restarts(callbacks, stream, initial_epoch),
-                initial_epoch=initial_epoch,
-            )
+            arguments = {"epochs": epochs, "verbose": verbose, "initial_epoch": initial_epoch}
+            arguments["callbacks"] = _with_restarts(callbacks, stream, initial_epoch)
+            history = super().fit(blocks_of(samples, batch_size), **arguments)
             if history.diverged:  # the parameters are the best ones again
                 stream.restore(before)
-                arguments = {"noise_variance": noise_variance, "noise_groups": noise_groups}
-                self.process(x, z, missing, verbose=0, **arguments)
+                of_samples = {"noise_variance": noise_variance, "noise_groups": noise_groups}
+                self.process(x, z, missing, verbose=0, **of_samples)
         return history
 
     def train_step(self, data: tuple) -> dict[str, tf.Tensor]:

@@ -4,6 +4,7 @@ A buffer has room for C points, of which the first `size` are in use. Unused row
 factor, rows of the identity. No shape changes as a stream goes on, so nothing is traced again.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,11 @@ class Window(NamedTuple):
     def in_use(self) -> tf.Tensor:
         """Which rows hold a point, bool, `[B, C]`."""
         return tf.expand_dims(self.size, -1) > np.arange(self.x.shape[1], dtype=np.int32)
+
+    def map_points(self, function: Callable[..., tf.Tensor], *rows: Sequence) -> "Window":
+        """Applies a function to the buffers of points, x, z, age and noise, with rows of each."""
+        x, z, age, *noise = map(function, (self.x, self.z, self.age, *self.noise), *rows)
+        return self._replace(x=x, z=z, age=age, noise=tuple(noise))
 
     def data(self, single: bool = False) -> Data:
         """The points as data, unused rows as missing; without batch axes if `single`."""

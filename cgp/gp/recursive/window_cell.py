@@ -15,10 +15,9 @@ from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp.data import SampleNoise, arranged, as_inputs_and_targets, check_squares, flattened
 from cgp.gp.posterior import posterior
 from cgp.gp.recursive import native_scan
-from cgp.gp.recursive.block_likelihood import block_loss
 from cgp.gp.recursive.budget import NUGGET
 from cgp.gp.recursive.window import Window
-from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.gp.recursive.window_recursion import WindowRecursion, block_loss
 from cgp.gp.stream_samples import GaussianProcessCell
 from cgp.kernels.points import LARGEST, as_points, exactly
 from cgp.linalg import NotPositiveDefiniteError, stored_cholesky
@@ -140,12 +139,9 @@ class WindowCell(GaussianProcessCell):
         capacity = self.recursion.capacity
         rows = capacity * self.process.form.multiplicity
         numbers = 2 if self.process.is_proper else 1  # of an element
-        check_size(
-            count * (numbers * rows**2 + capacity * (dimensions + 4)),
-            f"capacity {capacity} of {count} streams over {dimensions} dimensions",
-            self.real_dtype,
-            "take a smaller capacity",
-        )
+        size = count * (numbers * rows**2 + capacity * (dimensions + 4))
+        words = f"capacity {capacity} of {count} streams over {dimensions} dimensions"
+        check_size(size, words, self.real_dtype, "take a smaller capacity")
 
     def structure(self) -> dict[str, Any]:
         """Kernel, mean and settings, as JSON values."""
@@ -294,10 +290,8 @@ class WindowCell(GaussianProcessCell):
         largest = LARGEST[self.real_dtype]
         is_near = tf.reduce_all(tf.abs(sample.x) <= largest)  # false for NaN too
         coming = tf.cast(tf.logical_not(is_nan(sample.z)), tf.int32)
-        return [
-            tf.debugging.Assert(is_near, [f"x must be {largest:.2g} at most, got", sample.x]),
-            *self.recursion.policy.room(self.window(state), coming),
-        ]
+        check = tf.debugging.Assert(is_near, [f"x must be {largest:.2g} at most, got", sample.x])
+        return [check, *self.recursion.policy.room(self.window(state), coming)]
 
     def step(self, state: Any, sample: Sample) -> tuple[Any, Step]:
         """Predicts samples `[B]`, and takes them into the windows unless they are missing."""

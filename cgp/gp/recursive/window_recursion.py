@@ -17,6 +17,7 @@ step ("back to the prior", Van Vaerenbergh, Lázaro-Gredilla & Santamaría, IEEE
 """
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,10 @@ from cgp.gp.data import Data
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.posterior import Conditioned
 from cgp.gp.recursive.window import OneStepPrediction, Window, append_point, put_row, repeated
-from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened
+from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened, log_density
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import as_complex, complex_dtype, is_nan, nan, real_as, squared_modulus
+from cgp.training.parameters import Parameter
 
 
 class Policy:
@@ -276,11 +278,9 @@ class WindowRecursion:
         window = self._forget(window)
         sample = self.predict(window, x, noise)
         is_observed = ~is_nan(z)
-        step = Step(
-            _marginals(sample.mean, sample.observed),
-            tf.where(is_observed, z - sample.mean, nan(z.dtype)),
-            _marginals(sample.mean, sample.signal),
-        )
+        innovation = tf.where(is_observed, z - sample.mean, nan(z.dtype))
+        signal = _marginals(sample.mean, sample.signal)
+        step = Step(_marginals(sample.mean, sample.observed), innovation, signal)
 
         def take_in() -> tuple[Window, Step]:
             after, filtered = self._take_in(window, sample, z, is_observed)
@@ -294,10 +294,8 @@ class WindowRecursion:
         """T steps; x is `[B, T, D]`, z and noise `[B, T]`, as are the tensors of the `Step`."""
         steps = tf.shape(z)[1]
         moments = Marginals(z.dtype, x.dtype, z.dtype)
-        arrays = tf.nest.map_structure(
-            lambda dtype: tf.TensorArray(dtype, steps, element_shape=z.shape[:1]),
-            Step(moments, z.dtype, moments),
-        )
+        array = functools.partial(tf.TensorArray, size=steps, element_shape=z.shape[:1])
+        arrays = tf.nest.map_structure(array, Step(moments, z.dtype, moments))
 
         def body(t: tf.Tensor, window: Window, arrays: Step) -> tuple[tf.Tensor, Window, Step]:
             of_sample = noise.map(lambda a: a[:, t])
@@ -318,10 +316,8 @@ class WindowRecursion:
         ages = window.in_use & ~self.is_forgotten(window)  # it would overflow one day
         factor = tf.where(ages, tf.constant(self.forgetting**-0.5, window.x.dtype), 1.0)
         rows = repeated(factor, self.process.form.multiplicity)[..., None]
-        return window._replace(
-            chol=window.chol * tf.cast(rows, window.chol.dtype),
-            age=window.age + tf.cast(ages, window.age.dtype),
-        )
+        chol = window.chol * tf.cast(rows, window.chol.dtype)
+        return window._replace(chol=chol, age=window.age + tf.cast(ages, window.age.dtype))
 
     def predict(self, window: Window, x: tf.Tensor, noise: SampleNoise) -> OneStepPrediction:
         """The sample at x `[B, D]` with noise `[B]`, given the window."""
@@ -379,17 +375,12 @@ class WindowRecursion:
     ) -> Window:
         """The window with one more point, in the streams where bool `[B]`, which have room."""
         slot = tf.minimum(window.size, window.x.shape[1] - 1)
-        return Window(
+        row = (sample.x, z, tf.zeros_like(window.age[:, 0]), *sample.noise)
+        after = window.map_points(lambda buffer, a: put_row(buffer, slot, a, where), row)
+        return after._replace(
             size=window.size + tf.cast(where, tf.int32),
-            x=put_row(window.x, slot, sample.x, where),
-            z=put_row(window.z, slot, z, where),
-            age=put_row(window.age, slot, tf.zeros_like(window.age[:, 0]), where),
             chol=append_point(window.chol, sample.white, sample.pivot, slot, where),
             extra=self.policy.appended(window.extra, sample, slot, where),
-            noise=tuple(
-                put_row(buffer, slot, a, where)
-                for buffer, a in zip(window.noise, sample.noise, strict=False)
-            ),
         )
 
     def filtered(
@@ -422,3 +413,79 @@ def _only(a: tf.Tensor) -> tf.Tensor:
 
 def _marginals(mean: tf.Tensor, moments: SecondMoments) -> Marginals:
     return Marginals(mean, tf.math.real(moments.k), moments.c_or_zeros())
+
+
+# --- blocks, and their predictive density given the window: the loss of a stream -----------------
+
+
+def blocks_of(samples: Data, size: int) -> tf.data.Dataset:
+    """Blocks of `size` samples as `RecursiveGP.call` takes them; the last one may be shorter."""
+    x, z = (tf.constant(a[0] if samples.is_single else a) for a in (samples.x, samples.z))
+    noise = samples.noise.map(tf.constant)
+
+    def cut(first: tf.Tensor) -> tuple:
+        of_block = noise.map(lambda a: a[:, first : first + size])
+        return ((x[..., first : first + size, :], z[..., first : first + size], of_block),)
+
+    return tf.data.Dataset.range(0, z.shape[-1], size).map(cut)
+
+
+def of_each_stream(data: Data, streams: int, dimensions: int | None) -> Data:
+    """A block with inputs for each stream, `[B, T, D]`; inputs that they share are repeated."""
+    z = tf.ensure_shape(data.z, [streams, None])
+    x = tf.broadcast_to(data.x, [streams, tf.shape(z)[1], tf.shape(data.x)[2]])
+    noise = data.noise.map(lambda a: tf.broadcast_to(a, tf.shape(z)))
+    return data._replace(x=tf.ensure_shape(x, [streams, None, dimensions]), z=z, noise=noise)
+
+
+def block_loss(
+    recursion: WindowRecursion,
+    window: Window,
+    chol: tf.Tensor,
+    data: Data,
+    parameters: Iterable[Parameter],
+) -> tf.Tensor:
+    """The negative log predictive density of a block per sample, less the log density of priors.
+
+    A prior weighs as one sample among those of the block and those in the windows, which are those
+    before the block. Gradients reach the hyperparameters from their factor, `chol`. Each stream has
+    inputs of its own, `[B, T, D]`.
+    """
+    count = tf.maximum(tf.reduce_sum(data.counts), 1.0)
+    loss = -tf.reduce_sum(log_predictive(recursion, window, chol, data)) / count
+    points = tf.cast(tf.reduce_sum(window.size), loss.dtype)
+    for parameter in parameters:
+        if parameter.prior is not None:
+            loss -= parameter.log_prior() / (count + points)
+    return loss
+
+
+def log_predictive(
+    recursion: WindowRecursion, window: Window, chol: tf.Tensor, data: Data
+) -> tf.Tensor:
+    """The log density of a block given the windows before it, `[B]`, with gradients.
+
+    By the chain rule it is the sum of the log densities of one-step predictions, each given the
+    window and the samples of the block before it; no point leaves in between.
+    """
+    process, real = recursion.process, data.x.dtype
+    conditioned = recursion.conditioned(window, chol)
+    cross = process.in_data_order(process.cross(window.data(), data.x), axis=-1)
+    v = tf.linalg.triangular_solve(chol, cross)
+    covariance = process.covariance(data)
+    if recursion.forgetting < 1.0:
+        # The sample of step j is correlated with the window by λ^{j/2}, with that of step i by
+        # λ^{|i−j|/2}.
+        steps = tf.range(1, tf.shape(data.z)[-1] + 1)
+        steps = tf.cast(repeated(steps, process.form.multiplicity), real)
+        weight = tf.constant(recursion.forgetting**0.5, real)
+        v *= tf.cast(weight**steps, v.dtype)
+        covariance *= tf.cast(weight ** tf.abs(steps[:, None] - steps), v.dtype)
+    v *= process.keep(data, v.dtype)[:, None, :]
+    mean = tf.linalg.matmul(v, conditioned.white.residual, adjoint_a=True)
+    covariance -= tf.linalg.matmul(v, v, adjoint_a=True)
+    jitter = real_as(recursion.jitter_of_rows(data), v.dtype)
+    covariance = tf.linalg.set_diag(covariance, tf.linalg.diag_part(covariance) + jitter)
+    factor, residual = cholesky(tf.stop_gradient(covariance)), process.targets(data) - mean
+    log_densities = log_density(covariance, residual, None, factor, process.form.scale)
+    return log_densities[:, 0] - data.counts * process.form.log_normalizer

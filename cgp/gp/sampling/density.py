@@ -81,10 +81,8 @@ def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, Weak
     starts = {id(p): start for p, start in values_from_data(gp, data)}
     priors = {}
     for name, parameter in coordinates.parameters.items():
-        is_bounded = parameter.constraint.description in (
-            FRACTION.description,
-            UNIT_DISK.description,
-        )
+        bounded = (FRACTION.description, UNIT_DISK.description)
+        is_bounded = parameter.constraint.description in bounded
         is_weak_already = parameter is gp.noise_variance and gp.has_weak_prior
         if parameter.prior is None and not is_bounded and not is_weak_already:
             priors[name] = _prior_of(parameter, starts.get(id(parameter)), scales)
@@ -120,11 +118,8 @@ def _prior_of(parameter: Parameter, start: ArrayLike | None, scales: DataScales)
         center, width = middle, 10.0 * np.maximum(1.0, np.abs(middle))
     kind = parameter.variable.dtype
     center = np.asarray(center, float)
-    return WeakPrior(
-        is_of_log,
-        tf.constant(center, kind),
-        tf.constant(np.broadcast_to(width, center.shape), kind),
-    )
+    width = tf.constant(np.broadcast_to(width, center.shape), kind)
+    return WeakPrior(is_of_log, tf.constant(center, kind), width)
 
 
 def log_weak_priors(coordinates: Coordinates, weak: Sequence[WeakPrior | None]) -> list[tf.Tensor]:
@@ -146,16 +141,6 @@ def _read_at(coordinates: Coordinates, weights: Sequence[tf.Tensor]) -> Iterator
         yield
 
 
-def _log_density(
-    gp: Any, coordinates: Coordinates, data: Data, weak: Sequence[WeakPrior | None]
-) -> tf.Tensor:
-    """The log density at the values of the variables in the present context, a number."""
-    terms = [tf.reduce_sum(gp.data_log_likelihood(data)), *gp.log_priors(data)]
-    terms += log_weak_priors(coordinates, weak)
-    terms += [log_determinant(p, p.variable.value) for p in coordinates.parameters.values()]
-    return tf.add_n(terms)
-
-
 def values_and_gradients(
     gp: Any,
     coordinates: Coordinates,
@@ -168,13 +153,17 @@ def values_and_gradients(
     NaN where the likelihood has no value. Points go through a `tf.map_fn`, several at once where
     there are cores: kernels take one number for each hyperparameter.
     """
+    parameters = coordinates.parameters.values()
 
     def of_one(point: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         weights = coordinates.split(point)
         with tf.GradientTape() as tape:
             tape.watch(weights)
             with _read_at(coordinates, weights):
-                value = _log_density(gp, coordinates, data, weak)
+                terms = [tf.reduce_sum(gp.data_log_likelihood(data)), *gp.log_priors(data)]
+                terms += log_weak_priors(coordinates, weak)
+                terms += [log_determinant(p, p.variable.value) for p in parameters]
+                value = tf.add_n(terms)
         with _read_at(coordinates, weights):  # what is read again for a gradient
             gradients = tape.gradient(value, weights, None, tf.UnconnectedGradients.ZERO)
         return value, tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)

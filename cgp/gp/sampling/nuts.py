@@ -126,13 +126,9 @@ class Sampler:
 
         def trace(_: tf.Tensor, results: Any) -> tuple[tf.Tensor, ...]:
             step = results.inner_results
-            return (
-                step.target_log_prob,
-                step.has_divergence,
-                tf.exp(tf.minimum(step.log_accept_ratio, tf.zeros([], kind))),
-                step.leapfrogs_taken,
-                results.new_step_size,
-            )
+            acceptance = tf.exp(tf.minimum(step.log_accept_ratio, tf.zeros([], kind)))
+            of_step = (step.target_log_prob, step.has_divergence, acceptance, step.leapfrogs_taken)
+            return (*of_step, results.new_step_size)
 
         with native.own_graph():
             kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
@@ -167,16 +163,11 @@ class Sampler:
         step = 1.0
 
         def segment(count: int, adaptations: int) -> list[np.ndarray]:
-            arrays = self.segment(
-                data,
-                weak,
-                tuple(tf.constant(a, kind) for a in metric),
-                tf.constant(y, kind),
-                tf.constant(step, kind),
-                tf.constant(count),
-                tf.constant(adaptations),
-                tf.constant(rng.integers(2**31, size=2), tf.int32),
-            )
+            state = (tf.constant(y, kind), tf.constant(step, kind))
+            counts = (tf.constant(count), tf.constant(adaptations))
+            seed = tf.constant(rng.integers(2**31, size=2), tf.int32)
+            coordinates = tuple(tf.constant(a, kind) for a in metric)
+            arrays = self.segment(data, weak, coordinates, *state, *counts, seed)
             return [a.numpy() for a in arrays]
 
         done = 0

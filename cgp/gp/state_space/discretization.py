@@ -121,10 +121,8 @@ class DiscretizedProcess:
             F, Q = self._markov.discretize(tf.zeros_like(different), different)
             G = self._root(Q)
             shape = tf.concat([tf.shape(step), tf.shape(G)[1:]], axis=0)
-            return tuple(
-                tf.reshape(tf.gather(a, index), shape)
-                for a in (self._matrix(F), self._covariance(Q), G)
-            )
+            matrices = (self._matrix(F), self._covariance(Q), G)
+            return tuple(tf.reshape(tf.gather(a, index), shape) for a in matrices)
         F, Q = self._markov.discretize(x, step)
         return self._matrix(F), self._covariance(Q), self._root(Q)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.marginals import Marginals
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior, of_signal
@@ -188,12 +189,8 @@ def forecasts(
     ahead = tf.reshape(places + steps, [tf.shape(places)[0], -1, 1])
     mean = process.plus_function(tf.reshape(mean, [shape[0], -1]), ahead)
     in_data_order = tf.broadcast_to(tf.argsort(order, axis=-1), [shape[0], shape[1]])
-    arrays = {
-        "mean": tf.reshape(mean, shape),
-        "variance": tf.math.real(marginal.k) + tf.zeros(shape, horizons.dtype),
-        "pseudo_variance": marginal.c_or_zeros() + tf.zeros(shape, mean.dtype),
-    }
-    return {
-        name: data.unpacked(tf.gather(a, in_data_order, batch_dims=1)).numpy()
-        for name, a in arrays.items()
-    }
+    variance = tf.math.real(marginal.k) + tf.zeros(shape, horizons.dtype)
+    pseudo_variance = marginal.c_or_zeros() + tf.zeros(shape, mean.dtype)
+    moments = Marginals(tf.reshape(mean, shape), variance, pseudo_variance)
+    moments = moments.map(lambda a: tf.gather(a, in_data_order, batch_dims=1))
+    return moments.map(lambda a: data.unpacked(a).numpy())._asdict()

@@ -242,9 +242,8 @@ class ProcessCell(GaussianProcessCell):
         spread = tf.linalg.matmul(rows, chol[:, None])
         covariance = tf.linalg.matmul(spread, spread, adjoint_b=True)
         covariance += tf.linalg.matmul(tf.linalg.matmul(H, Q), H, adjoint_b=True)
-        return _of_component(
-            self.process.plus_function(signal, tf.convert_to_tensor(at.x)), form.moments(covariance)
-        )
+        mean = self.process.plus_function(signal, tf.convert_to_tensor(at.x))
+        return _of_component(mean, form.moments(covariance))
 
     def forecast(self, state: PlacedState, ahead: Any, inputs: Any = None) -> Marginals:
         """The signal at places x, `[M]`, `[M, 1]` or `[B, M, 1]`, given the samples so far.
@@ -324,24 +323,18 @@ class ProcessCell(GaussianProcessCell):
         """The state after a series of samples, and the moments of each, `[B, T]`."""
         form, model, H = self.process.form, series.model, series.H
         function = self.process.plus_function(tf.zeros_like(data.z[: data.x.shape[0]]), data.x)
-        predicted = _of_component(
-            form.join(observed_means(model, result.predicted_means))[..., 0] + function,
-            observation_moments(model, result),
-        )
+        mean = form.join(observed_means(model, result.predicted_means))[..., 0] + function
+        predicted = _of_component(mean, observation_moments(model, result))
         rows = tf.linalg.matmul(H, result.filtered_chols)
         signal = tf.linalg.matmul(rows, rows, adjoint_b=True)  # never negative; without gradient
         change = tf.linalg.matmul(result.filtered_covariances, H, adjoint_b=True)
         change = tf.linalg.matmul(H, change)
         signal = tf.stop_gradient(signal) + (change - tf.stop_gradient(change))
-        filtered = _of_component(
-            form.join(tf.linalg.matvec(H, result.filtered_means))[..., 0] + function,
-            form.moments(signal),
-        )
+        mean = form.join(tf.linalg.matvec(H, result.filtered_means))[..., 0] + function
+        filtered = _of_component(mean, form.moments(signal))
         deviation = tf.where(is_nan(data.z), nan(data.z.dtype), data.z - predicted.mean)
-        chol, covariance = (
-            Series(model, series.z).of_each(a[..., -1, :, :], 2)
-            for a in (result.filtered_chols, result.filtered_covariances)
-        )
+        last = (a[..., -1, :, :] for a in (result.filtered_chols, result.filtered_covariances))
+        chol, covariance = (Series(model, series.z).of_each(a, 2) for a in last)
         x = tf.broadcast_to(data.x[:, -1, 0], tf.shape(data.z)[:1])
         mean = result.filtered_means[:, -1]
         after = self.from_stored([x, mean, stored_cholesky(chol, covariance)])

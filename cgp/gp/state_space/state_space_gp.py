@@ -496,11 +496,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
             return as_dict(smoothed(process, held.of(exported.data), x[None], None, start))
 
         def predict(exported: ExportedState, x: tf.Tensor) -> Outputs:
-            return tf.cond(
-                exported.has_gone_on,
-                lambda: self._exported_forecast(exported.state, x, data),
-                lambda: posterior(exported, x),
-            )
+            def forecast() -> Outputs:
+                return self._exported_forecast(exported.state, x, data)
+
+            return tf.cond(exported.has_gone_on, forecast, lambda: posterior(exported, x))
 
         exported = ExportedState(tuple(held.arrays), state, tf.constant(False))
         step = self._exported_step(streams, data.is_single) if takes_samples else None
