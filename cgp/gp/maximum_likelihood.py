@@ -15,8 +15,7 @@ from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, arrays_of, as_data, saved_data
 from cgp.gp.fit_checks import check_several_samples, warn_of_fit
 from cgp.gp.noise import NoiseArguments
-from cgp.gp.sampling.coordinates import Coordinates
-from cgp.gp.sampling.density import attached, values_and_gradients
+from cgp.gp.sampling.density import Coordinates, attached, values_and_gradients
 from cgp.gp.sampling.nuts import Sampler
 from cgp.gp.sampling.parameter_draws import ParameterDraws, draw_parameters
 from cgp.gp.starts import (

@@ -260,19 +260,12 @@ class GaussianProcessCell(Cell):
     def robust_step(
         self, state: Any, sample: Sample, likelihood: Likelihood, take: Callable[[Sample], Step]
     ) -> Step:
-        """Takes a sample of each stream, with as much noise as its likelihood says.
+        """Takes a sample of each stream, as `check` returned it, with as much noise as its
+        likelihood says.
 
         A sample of weight w has the noise variance σ²/w, at least σ²: it is never trusted more than
-        its noise variance says.
-
-        Args:
-            state: The state before the sample, `[B, ...]`.
-            sample: The sample, as `check` returned it.
-            likelihood: A StudentT, or a TypeError.
-            take: Takes a sample.
-
-        Raises:
-            ValueError: The noise of the process is not circular.
+        its noise variance says. A TypeError for a likelihood that is no StudentT, a ValueError if
+        the noise of the process is not circular.
         """
         if not isinstance(likelihood, StudentT):
             raise TypeError(

@@ -74,22 +74,15 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
     The window is kept in non-trainable weights, made when the first data show the number of
     dimensions and of streams: a model that is saved in mid-stream, or into which its weights are
-    loaded, continues where it was.
+    loaded, continues where it was. Arguments that are not listed are those of `ExactGP`.
 
     Args:
         kernel: A kernel; other models may share it. Its inputs are real: give complex ones,
             as an equaliser's window u of samples, as `np.concatenate([u.real, u.imag], axis=-1)`.
-        noise_variance: `E|n|²`, positive, in squared units of z; left out, or `[G]` for one of each
-            of G groups of samples, as for `ExactGP`.
-        noise_pseudo_variance: `E[n²]`, complex, as for `ExactGP`.
         mean: A mean of `cgp.means`, not marginalised, or None for zero.
         capacity: The largest number of points, C.
         policy: "sliding", "growing" or "budget".
         forgetting: λ, above 0 and at most 1, which is no forgetting.
-        fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
-        priors: TFP distributions of "noise_variance", by name.
-        name: A name.
-        dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
 
     Raises:
         TypeError: No kernel, or dtypes that differ.

@@ -77,14 +77,8 @@ def _unpickled(further: tuple[str, ...], arrays: tuple) -> Any:
 class WindowCell(GaussianProcessCell):
     """The points of a window and their factor, and their update by a sample.
 
-    Factors belong to hyperparameters, and are computed again when these change.
-
-    Args:
-        recursion: How windows take samples.
-        real_dtype: "float64" or "float32".
-        check_inputs: As for `GaussianProcessCell`.
-        parameters: The hyperparameters by name, for priors and errors.
-        settings: What tells the recursion from others, by name.
+    Factors belong to hyperparameters, and are computed again when these change. Hyperparameters
+    are asked for by name for priors and errors; settings, by name, tell recursions apart.
     """
 
     variable_prefix = "window"
@@ -515,19 +509,12 @@ class CompiledWindow:
         known_variance: float = 0.0,
         group: int = 0,
     ) -> Step | None:
-        """Takes samples into windows, all of which have the same noise.
+        """Takes samples, x `[B, T, D]` and z `[B, T]`, of one noise into windows.
 
-        Args:
-            x: Inputs, `[B, T, D]`.
-            z: Observations, complex, `[B, T]`; NaN where missing.
-            window: The arrays of the fields of `Window`, changed in place; that of the noise of
-                points, which may be left out, is not.
-            known_variance: The known part of the noise of the samples.
-            group: Their group.
-
-        Returns:
-            A `Step` of NumPy arrays, `[B, T]`; or None, and the windows are unchanged, where a
-            factor fails: TensorFlow then says what is wrong.
+        The arrays of the window are those of the fields of `Window`, changed in place; that of the
+        noise of points, which may be left out, is not. Returns a `Step` of NumPy arrays, `[B, T]`;
+        or None, and the windows are unchanged, where a factor fails: TensorFlow then says what is
+        wrong.
         """
         _, held_x, held_z, _, chol, *basis = window
         has_basis = len(basis) > 2  # besides the noise of points, one or two arrays if any

@@ -105,16 +105,9 @@ class Policy:
     ) -> tuple[Window, Marginals]:
         """A sample enters, and a point leaves the windows that are full.
 
-        Args:
-            recursion: The recursion that calls.
-            window: Before the sample.
-            sample: The prediction of it.
-            z: Its observation, complex, `[B]`.
-            is_observed: Streams where it is not missing, bool, `[B]`.
-            full: Those among them whose window is full, bool, `[B]`; at least one.
-
-        Returns:
-            The windows after it, and the signal at x given it too.
+        `is_observed` are the streams where the sample is not missing, and `full`, at least one,
+        those among them whose window is full. Returns the windows after it, and the signal at x
+        given it too.
         """
         raise NotImplementedError
 

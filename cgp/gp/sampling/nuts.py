@@ -17,8 +17,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.gp.data import Data
 from cgp.gp.laplace import hessian
-from cgp.gp.sampling.coordinates import Coordinates
-from cgp.gp.sampling.density import WeakPrior, attached, values_and_gradients
+from cgp.gp.sampling.density import Coordinates, WeakPrior, attached, values_and_gradients
 from cgp.statespace.compiled import graph_of
 
 _ACCEPTED = 0.75  # the share of proposals that dual averaging aims at
@@ -92,7 +91,7 @@ class Sampler:
         adaptations: tf.Tensor,
         seed: tf.Tensor,
     ) -> tuple[tf.Tensor, ...]:
-        """A segment of all chains: `count` draws.
+        """A segment of all chains, of `count` draws.
 
         Args:
             data: The data.

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, mixture
 from cgp.gp.base import as_dict
-from cgp.gp.sampling.coordinates import Coordinates
-from cgp.gp.sampling.density import in_words, weak_priors
+from cgp.gp.sampling.density import Coordinates, in_words, weak_priors
 from cgp.gp.sampling.diagnostics import convergence_problems, effective_size, r_hat
 from cgp.gp.sampling.nuts import Chains, Sampler
 from cgp.kernels.points import as_points

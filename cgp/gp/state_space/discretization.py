@@ -177,8 +177,7 @@ class DiscretizedProcess:
         start: StateAt | StoredState | None = None,
         noise: SampleNoise = COMMON_NOISE,
     ) -> LinearGaussian:
-        """The linear Gaussian model of a series at points `[..., T]` in order, noise being `[...,
-        T]`.
+        """The linear Gaussian model of a series at points `[..., T]` in order, with their noise.
 
         Series at shared points continue from a start, a state at or before the first point; None or
         an empty one for the prior.

@@ -234,12 +234,11 @@ class History(tf.Module):
         return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._weights)])
 
     def step(self, sample: Sample, streams: int | None) -> Step:
-        """Takes one sample of each of B streams, which share its place; None is one without a batch
+        """Takes one sample of each of B streams, which share its place; None for one without batch
         axis.
 
-        Raises:
-            ValueError: A number of streams that is not that of the data; a place before that of the
-                last sample; a state that would not be finite. All is then as it was.
+        A ValueError for a number of streams that is not that of the data, a place before that of
+        the last sample, and a state that would not be finite. All is then as it was.
         """
         stream = self._stream_of(streams)
         step = stream.step(sample)

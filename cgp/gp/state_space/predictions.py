@@ -36,14 +36,8 @@ def smoothed(
 ) -> Posterior:
     """The posterior at new points, `[1, M, 1]` or `[B, M, 1]`: between, before and beyond the data.
 
-    Args:
-        process: The process.
-        data: Its data.
-        x: The points.
-        noise: That of observations at the points; None for the signal.
-        start: The state from which the series continues; None for the prior.
-        part: A term of the kernel, or a sum of some, to predict alone; None for the whole signal.
-        parallel: As for `cgp.statespace.smooth`.
+    The noise is that of observations at the points, None for the signal; the series continues from
+    a start, None for the prior; part is a term of the kernel, or a sum of some, to predict alone.
     """
     series = ordered_series(process, data, x, start)
     state_series = Series(series.model, series.z)
@@ -83,20 +77,12 @@ def smoothed(
 def joint_covariance(
     H: tf.Tensor, chols: tf.Tensor, gains: tf.Tensor, places: tf.Tensor
 ) -> tf.Tensor:
-    """The working covariance of `H x[t]` at some places t, given all observations.
+    """The working covariance of `H x[t]` at some places t, `[B, M]`, given all observations.
 
     The covariance of a state with any later one is its gain times that of the next with it
     (`Smoothed.gains`), which gives one row for each point, from the last to the first. Eager, in
-    O(T + M²).
-
-    Args:
-        H: `[k, n]`, k being 2 of a real composite.
-        chols: Factors of the smoothed states, `[B, T, n, n]`.
-        gains: `[B, T-1, n, n]`.
-        places: `[B, M]`, in any order.
-
-    Returns:
-        `[B, kM, kM]`; of a composite all real parts come first.
+    O(T + M²). H is `[k, n]`, k being 2 of a real composite, and the result `[B, kM, kM]`; of a
+    composite all real parts come first.
     """
     if not tf.executing_eagerly():
         raise RuntimeError("the joint covariance of a StateSpaceGP is computed outside of graphs")

@@ -72,12 +72,8 @@ class FilteredBlock(NamedTuple):
 class ProcessCell(GaussianProcessCell):
     """The state of a process at its last sample, and its update by the next.
 
-    Args:
-        process: Kernel, mean and noise.
-        real_dtype: "float64" or "float32".
-        check_inputs: As for `GaussianProcessCell`.
-        weights: The variables of kernel, mean and noise, which a state belongs to.
-        loss: A function of data and of the log likelihood of each series, of a graph: the loss.
+    It belongs to weights, the variables of kernel, mean and noise. In a graph `loss` is a function
+    of data and of the log likelihood of each series.
     """
 
     State = PlacedState

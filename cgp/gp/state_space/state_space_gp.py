@@ -59,11 +59,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
     the smoother of `cgp.statespace` in O(N n³), n being the number of states of the kernel. Points
     may be in any order and spacing, and several at one place.
 
-    The methods are those of `ExactGP`; `step` also updates the posterior one sample at a time. A
-    stream holds its latest 500 to 1000 samples alone, and the state before them. After a
-    change of hyperparameters that state has no meaning: the process is that of the samples held,
-    and a warning says so. Series whose samples come at different places go on together with NaN at
-    the places of the others, which changes nothing for a series.
+    The methods, and the arguments that are not listed, are those of `ExactGP`; `step` also updates
+    the posterior one sample at a time. A stream holds its latest 500 to 1000 samples alone, and the
+    state before them. After a change of hyperparameters that state has no meaning: the process is
+    that of the samples held, and a warning says so. Series whose samples come at different places
+    go on together with NaN at the places of the others, which changes nothing for a series.
 
     A long regular series is learned from faster by the debiased Whittle likelihood, in O(N log N)
     whatever the kernel, from all frequencies or from a band of them (see
@@ -76,10 +76,6 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     Args:
         kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
-        noise_variance: `E|n|²`, positive; in squared units of z; if left
-            out started by the first fit, as for `ExactGP`. `[G]` for one of each of G groups
-            of samples, as for `ExactGP`.
-        noise_pseudo_variance: `E[n²]`, as for `ExactGP`.
         mean: A mean of `cgp.means`, or None for zero; no marginalised trend.
         likelihood: What is learned from: "exact"; "whittle", of a stationary kernel; or a
             likelihood of `cgp.likelihoods`, as for `ExactGP`, for data that are not the signal plus
@@ -89,10 +85,6 @@ class StateSpaceGP(MaximumLikelihoodGP):
         parallel: Whether likelihood, posterior and forecasts compute all points at once, as
             `cgp.statespace.filter` does with that argument: for a GPU. A graph must know how many
             points there are. Samples, and `step` and `process`, go from point to point.
-        fixed: Names, of "noise_variance" and "noise_circularity", excluded from training.
-        priors: TFP distributions of "noise_variance", by name.
-        name: A name.
-        dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
 
     Raises:
         TypeError: Not a kernel, or dtypes that differ.
