@@ -113,12 +113,7 @@ class GaussianProcess(Parameterized, Model):
         return NoiseArguments(noise_variance, noise_groups, self._group_count)
 
     def _noise_at(
-        self,
-        x: ArrayLike,
-        points: tf.Tensor,
-        observed: bool,
-        noise_variance: ArrayLike | None,
-        noise_groups: ArrayLike | None,
+        self, x: Any, points: tf.Tensor, observed: bool, noise_variance: Any, noise_groups: Any
     ) -> SampleNoise | None:
         """The noise of observations at new inputs, as points `[..., M, D]`; None for the signal."""
         arguments = self.noise_arguments(noise_variance, noise_groups)

@@ -166,10 +166,7 @@ def as_data(
 
 
 def check_labels(
-    x: ArrayLike,
-    z: ArrayLike | None = None,
-    missing: ArrayLike | None = None,
-    noise: NoiseArguments | None = None,
+    x: Any, z: Any = None, missing: Any = None, noise: NoiseArguments | None = None
 ) -> None:
     """Raises where inputs, targets, missing and noise have different labels of pandas or xarray."""
     variance, group = (None, None) if noise is None else noise[:2]
@@ -252,10 +249,7 @@ def _check_targets(z: np.ndarray, real_dtype: str) -> None:
 
 
 def check_shapes(
-    x: tf.TensorShape,
-    z: tf.TensorShape,
-    x_given: ArrayLike | None = None,
-    z_given: ArrayLike | None = None,
+    x: tf.TensorShape, z: tf.TensorShape, x_given: Any = None, z_given: Any = None
 ) -> None:
     """Raises where the shapes of inputs `[..., N, D]` and targets `[..., N]` do not fit together.
 

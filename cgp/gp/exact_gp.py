@@ -132,21 +132,20 @@ class ExactGP(MaximumLikelihoodGP):
         if data.noise.total_variance is not None or in_stateless_scope():
             return covariance, cholesky(tf.stop_gradient(covariance))
         refresh(self)
-        chol = tf.cond(
-            self._stored.holds(data),
-            lambda: self._factor_of_shape(tf.shape(covariance)),
-            lambda: cholesky(tf.stop_gradient(covariance)),
-        )
+
+        def stored_factor() -> tf.Tensor:
+            # Cut or padded to the shape that it has where the data are stored: XLA compiles the
+            # branch that is not taken too, and requires shapes that fit.
+            shape = tf.shape(covariance)
+            missing = tf.maximum(shape - tf.shape(self._chol), 0)
+            padded = tf.pad(self._chol, tf.stack([tf.zeros_like(missing), missing], axis=-1))
+            return padded[: shape[0], : shape[1], : shape[2]]
+
+        def computed_factor() -> tf.Tensor:
+            return cholesky(tf.stop_gradient(covariance))
+
+        chol = tf.cond(self._stored.holds(data), stored_factor, computed_factor)
         return covariance, tf.ensure_shape(chol, covariance.shape)
-
-    def _factor_of_shape(self, shape: tf.Tensor) -> tf.Tensor:
-        """The stored factor, cut or padded to a shape: its own shape where the data are stored.
-
-        XLA compiles the branch that is not taken too, and requires shapes that fit.
-        """
-        missing = tf.maximum(shape - tf.shape(self._chol), 0)
-        padded = tf.pad(self._chol, tf.stack([tf.zeros_like(missing), missing], axis=-1))
-        return padded[: shape[0], : shape[1], : shape[2]]
 
     def _differentiable_factor(self, data: Data) -> tf.Tensor:
         """The stored factor of the stored data, through which gradients reach the hyperparameters.

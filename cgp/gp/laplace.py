@@ -7,6 +7,7 @@ normal, and the inverse of its covariance is the Hessian of the negative log den
 
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,9 +21,7 @@ _UNDETERMINED = 1e-2  # the curvature by a log whose standard error would be 10
 
 
 def hessian(
-    gradient: Callable[[np.ndarray], np.ndarray],
-    point: np.ndarray,
-    progress: Callable[[int], object],
+    gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray, progress: Callable[[int], Any]
 ) -> np.ndarray:
     """The Hessian `[P, P]` of a negative log density at a point, by differences of its gradient.
 

@@ -441,13 +441,10 @@ def _common_noise(sample: Sample) -> tuple[float, int] | None:
 
 
 def _append_noise(
-    noise_of_points: Sequence[np.ndarray],
-    sizes: np.ndarray,
-    coming: np.ndarray,
-    noise: tuple[float, int],
+    buffers: Sequence[np.ndarray], sizes: np.ndarray, coming: np.ndarray, noise: tuple[float, int]
 ) -> None:
     """Adds points of one noise to those of windows, `[B, C]`, in place; the oldest leave."""
-    for rows, number in zip(noise_of_points, noise, strict=False):
+    for rows, number in zip(buffers, noise, strict=False):
         for row, size, count in zip(rows, sizes, coming, strict=True):
             points = np.concatenate([row[:size], np.full(count, number, row.dtype)])[-row.size :]
             row[: points.size] = points
@@ -487,19 +484,16 @@ class CompiledWindow:
         if native.core().library is None:
             return False
         if values != self._values:
-            self._read_hyperparameters()
+            process, arguments = self._recursion.process, self._arguments
+            self._program = process.kernel.program()
+            if self._program is not None:
+                arguments.program = self._program.ctypes.data
+                arguments.program_size = self._program.size
+            self._noise_variances = np.ravel(process.learned_noise_variance())
+            circularity = process.noise_circularity
+            self._circularity = 0.0 if circularity is None else complex(circularity.numpy())
             self._values = values
         return self._program is not None
-
-    def _read_hyperparameters(self) -> None:
-        process, arguments = self._recursion.process, self._arguments
-        self._program = process.kernel.program()
-        if self._program is not None:
-            arguments.program = self._program.ctypes.data
-            arguments.program_size = self._program.size
-        self._noise_variances = np.ravel(process.learned_noise_variance())
-        circularity = process.noise_circularity
-        self._circularity = 0.0 if circularity is None else complex(circularity.numpy())
 
     def take(
         self,

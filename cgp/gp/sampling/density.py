@@ -208,6 +208,10 @@ class WeakPrior(NamedTuple):
         return f"normal about {np.array2string(center, precision=3)}, of deviation {width:.3g}"
 
 
+WeakPriors = Sequence[WeakPrior | None]
+"""In the order of the hyperparameters, None for one that needs none."""
+
+
 def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, WeakPrior]:
     """The weak priors of the hyperparameters that need one, by name."""
     scales = scales_of(gp, data)
@@ -255,11 +259,8 @@ def _prior_of(parameter: Parameter, start: ArrayLike | None, scales: DataScales)
     return WeakPrior(is_of_log, tf.constant(center, kind), width)
 
 
-def log_weak_priors(coordinates: Coordinates, weak: Sequence[WeakPrior | None]) -> list[tf.Tensor]:
-    """The log densities of weak priors at the present values, in the order of the hyperparameters.
-
-    There is a prior or None for each of them; none at all of an empty sequence.
-    """
+def log_weak_priors(coordinates: Coordinates, weak: WeakPriors) -> list[tf.Tensor]:
+    """The log densities of weak priors at the present values; none of an empty sequence."""
     if not weak:
         return []
     pairs = zip(coordinates.parameters.values(), weak, strict=True)
@@ -275,11 +276,7 @@ def _read_at(coordinates: Coordinates, weights: Sequence[tf.Tensor]) -> Iterator
 
 
 def values_and_gradients(
-    gp: Any,
-    coordinates: Coordinates,
-    data: Data,
-    points: tf.Tensor,
-    weak: Sequence[WeakPrior | None] = (),
+    gp: Any, coordinates: Coordinates, data: Data, points: tf.Tensor, weak: WeakPriors = ()
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The log densities at points `[B, P]` and their gradients, `[B]` and `[B, P]`, to compile.
 

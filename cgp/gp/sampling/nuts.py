@@ -8,7 +8,7 @@ each window.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.gp.data import Data
 from cgp.gp.laplace import hessian
-from cgp.gp.sampling.density import Coordinates, WeakPrior, attached, values_and_gradients
+from cgp.gp.sampling.density import Coordinates, WeakPriors, attached, values_and_gradients
 from cgp.statespace.compiled import graph_of
 
 _ACCEPTED = 0.75  # the share of proposals that dual averaging aims at
@@ -75,7 +75,7 @@ class Sampler:
         self.density, self.segment = graph_of(self._density), graph_of(self._segment)
 
     def _density(
-        self, data: Data, weak: Sequence[WeakPrior | None], points: tf.Tensor
+        self, data: Data, weak: WeakPriors, points: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         with native.own_graph():
             return values_and_gradients(self._gp, self.coordinates, data, points, weak)
@@ -83,7 +83,7 @@ class Sampler:
     def _segment(
         self,
         data: Data,
-        weak: Sequence[WeakPrior | None],
+        weak: WeakPriors,
         metric: tuple[tf.Tensor, tf.Tensor],
         y: tf.Tensor,
         step: tf.Tensor,
@@ -143,7 +143,7 @@ class Sampler:
     def run(
         self,
         data: Data,
-        weak: Sequence[WeakPrior | None],
+        weak: WeakPriors,
         chains: int,
         draws: int,
         warmup: int,
@@ -196,7 +196,7 @@ class Sampler:
         return Chains(*(np.swapaxes(a, 0, 1) for a in by_draw), leapfrogs)
 
     def _evaluated(
-        self, data: Data, weak: Sequence[WeakPrior | None], points: np.ndarray
+        self, data: Data, weak: WeakPriors, points: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The log densities at points `[B, P]` and their gradients, NumPy."""
         points = tf.constant(points, self.coordinates.dtype)

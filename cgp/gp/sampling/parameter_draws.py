@@ -21,14 +21,8 @@ from cgp.statespace.compiled import graph_of
 from cgp.training.batches import where_watched
 
 _PATIENCE = 5.0  # seconds without a progress bar
-_COLUMNS = {
-    "mean": "mean",
-    "deviation": "deviation",
-    "low": "2.5 %",
-    "high": "97.5 %",
-    "r_hat": "R-hat",
-    "effective_size": "effective",
-}
+_COLUMNS = {"mean": "mean", "deviation": "deviation", "low": "2.5 %", "high": "97.5 %"}
+_COLUMNS |= {"r_hat": "R-hat", "effective_size": "effective"}
 
 
 class ParameterDraws(Mapping[str, np.ndarray]):
@@ -108,13 +102,10 @@ class ParameterDraws(Mapping[str, np.ndarray]):
                 label = f"{name}[{', '.join(map(str, index))}]" if shape else name
                 rows.append([label, *(_text(key, columns[key][index]) for key in _COLUMNS)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if number else cell.ljust(width)
-                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        ]
+        lines = []
+        for name, *cells in rows:
+            right = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+            lines.append("  ".join([name.ljust(widths[0]), *right]))
         chains, draws = self.divergences.shape
         diverged = int(np.sum(self.divergences))
         lines.append(f"{chains} chains of {draws} draws, {diverged} divergences")
@@ -219,13 +210,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
 
 
 def draw_parameters(
-    gp: Any,
-    sampler: Sampler,
-    chains: int,
-    draws: int,
-    warmup: int,
-    seed: int | None,
-    verbose: int | str,
+    gp: Any, sampler: Sampler, chains: int, draws: int, warmup: int, seed: int | None, verbose: Any
 ) -> ParameterDraws:
     """Draws the hyperparameters of a `MaximumLikelihoodGP`, which keeps its own.
 

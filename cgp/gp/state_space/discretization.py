@@ -92,9 +92,6 @@ class DiscretizedProcess:
             return h
         return composite_rows(h, None if h_conj is None else h_conj[None])
 
-    def _matrix(self, a: tf.Tensor) -> tf.Tensor:
-        return self.form.basis(a)  # itself where the form is complex
-
     def _covariance(self, a: tf.Tensor) -> tf.Tensor:
         return self.form.covariance(SecondMoments(a, None))
 
@@ -121,10 +118,10 @@ class DiscretizedProcess:
             F, Q = self._markov.discretize(tf.zeros_like(different), different)
             G = self._root(Q)
             shape = tf.concat([tf.shape(step), tf.shape(G)[1:]], axis=0)
-            matrices = (self._matrix(F), self._covariance(Q), G)
+            matrices = (self.form.basis(F), self._covariance(Q), G)
             return tuple(tf.reshape(tf.gather(a, index), shape) for a in matrices)
         F, Q = self._markov.discretize(x, step)
-        return self._matrix(F), self._covariance(Q), self._root(Q)
+        return self.form.basis(F), self._covariance(Q), self._root(Q)
 
     def transitions(self, x: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and a factor of Q over steps `[T]` from places `[T]`, eagerly.
@@ -138,7 +135,7 @@ class DiscretizedProcess:
         if proper is None:
             F, _, Q_factor = self.discretize(tf.constant(x), tf.constant(step))
         else:
-            F, Q_factor = self._matrix(proper[0]), self.form.root(proper[1])
+            F, Q_factor = self.form.basis(proper[0]), self.form.root(proper[1])
         return F.numpy(), Q_factor.numpy()
 
     @functools.cached_property
@@ -151,15 +148,12 @@ class DiscretizedProcess:
         """A factor of proper covariances `[..., n, n]`, in the working form, without gradient."""
         return self.form.root(_first_axes_last(cholesky, tf.stop_gradient(covariance)))
 
-    def predict(self, start: StateAt, x: tf.Tensor) -> State:
-        """The moments of the state at x from those at an earlier place; batch last.
+    def predict(self, start: StateAt, x: tf.Tensor) -> tuple[State, tf.Tensor]:
+        """The moments of the state at x from those at an earlier place, batch last.
 
-        Places are numbers, or `[B]` where each series has its own.
+        Places are numbers, or `[B]` where each series has its own. Also the covariance
+        `F P Fᴴ + Q`, `[B, n, n]`, which passes gradients.
         """
-        return self._predicted(start, x)[0]
-
-    def _predicted(self, start: StateAt, x: tf.Tensor) -> tuple[State, tf.Tensor]:
-        """`predict`, and the covariance `F P Fᴴ + Q`, `[B, n, n]`, which passes gradients."""
         before, after = (tf.reshape(a, [-1]) for a in (start.x, x))
         F, Q, Q_factor = self.discretize(before, after - before)
         n = F.shape[-1]  # which the variables of a stored state do not tell
@@ -212,7 +206,7 @@ class DiscretizedProcess:
 
     def _after(self, start: StateAt, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Mean, covariance and factor at the first of points `[..., T]`, given an earlier state."""
-        state, covariance = self._predicted(start, x[..., 0])
+        state, covariance = self.predict(start, x[..., 0])
         mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in state)
         product = tf.stop_gradient(tf.linalg.matmul(chol, chol, adjoint_b=True))
         return mean, product + (covariance - tf.stop_gradient(covariance)), chol
@@ -274,8 +268,10 @@ def ordered_series(
     samples, count = tf.shape(data.z)[1], tf.shape(new)[1]
 
     def with_new(a: tf.Tensor) -> tf.Tensor:  # zero of new points, which are missing
-        a = tf.broadcast_to(a, [tf.shape(a)[0], samples])
-        return _in_order(tf.pad(a, [[0, 0], [0, count]]), order)
+        a = tf.pad(tf.broadcast_to(a, [tf.shape(a)[0], samples]), [[0, 0], [0, count]])
+        if order.shape[0] == 1:
+            return tf.gather(a, order[0], axis=-1)
+        return tf.gather(tf.broadcast_to(a, tf.shape(order)), order, batch_dims=1)
 
     noise = data.noise.map(with_new)
     if times.shape[0] == 1:
@@ -287,10 +283,3 @@ def ordered_series(
     places = tf.argsort(order, axis=-1)[:, points:]
     places = tf.broadcast_to(places, [tf.shape(z)[0], tf.shape(places)[1]])
     return OrderedSeries(model, z[..., None], places)
-
-
-def _in_order(a: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
-    """Values `[V, T]` of samples in an order `[1, T]` or `[B, T]`."""
-    if order.shape[0] == 1:
-        return tf.gather(a, order[0], axis=-1)
-    return tf.gather(tf.broadcast_to(a, tf.shape(order)), order, batch_dims=1)

@@ -203,7 +203,7 @@ class ProcessCell(GaussianProcessCell):
     def step(self, state: PlacedState, sample: Sample) -> tuple[PlacedState, Step]:
         """Predicts from the last place to that of the sample, and updates with it."""
         markov, form, x = DiscretizedProcess(self.process), self.process.form, sample.x[:, 0]
-        before = markov.predict(StateAt(*self.as_stored(state)), x)
+        before, _ = markov.predict(StateAt(*self.as_stored(state)), x)
         H = markov.emission()[..., None]
         R = markov.noise(SampleNoise(sample.noise_variance, sample.group))
         R = tf.experimental.numpy.moveaxis(R[None] if R.shape.rank == 2 else R, 0, -1)
