@@ -228,7 +228,7 @@ def check_squares(z: np.ndarray, real_dtype: str) -> None:
 def _check_targets(z: np.ndarray, real_dtype: str) -> None:
     """Raises for a series without targets, and for squares that all underflow, but not zeros."""
     # Mostly the first target of each series is there.
-    empty = np.argwhere(np.isnan(z).all(axis=-1)) if np.isnan(z[..., 0]).any() else ()
+    empty = np.argwhere(np.isnan(z).all(axis=-1)) if np.isnan(z[..., 0]).any() else np.zeros(0)
     smallest = float(np.sqrt(np.finfo(real_dtype).tiny))
     is_large = np.any(np.abs(z.reshape(-1)[:1]) >= smallest)  # as the first target mostly shows
     largest = 0.0 if is_large else np.max(np.abs(z), initial=0.0, where=~np.isnan(z))
@@ -493,9 +493,9 @@ def saved_data(
         if x.size == 0 and len(z) == 0:
             return Data(tf.constant(x), z, axes, StoredData(real_dtype, groups).no_samples)
         names = ("noise_variance", "noise_group")
-        noise = (np.asarray(store[name]) if name in store else None for name in names)
+        variance, group = (np.asarray(store[name]) if name in store else None for name in names)
         inputs = x if len(x) > 1 else x[0]
-        arguments = NoiseArguments(*noise, groups)
+        arguments = NoiseArguments(variance, group, groups)
         data = as_data(inputs, z, None, real_dtype, require_targets=False, noise=arguments)
     except (TypeError, ValueError) as error:
         raise ValueError(

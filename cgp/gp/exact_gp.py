@@ -336,9 +336,9 @@ class ExactGP(MaximumLikelihoodGP):
         mean = data.unpacked(data.z - data.vectors(deviation))
         zero = tf.zeros_like(mean)  # to give variances that series share to each of them
         variance = tf.math.real(data.spread(k) + zero)
-        moments = Marginals(mean, variance, zero if c is None else data.spread(c) + zero)
+        marginals = Marginals(mean, variance, zero if c is None else data.spread(c) + zero)
         present = data.unpacked(data.present)
-        return moments.map(lambda a: tf.where(present, a, nan(a.dtype)).numpy())._asdict()
+        return marginals.map(lambda a: tf.where(present, a, nan(a.dtype)).numpy())._asdict()
 
     # --- saving --------------------------------------------------------------------------------
 

@@ -72,8 +72,9 @@ def _by_factors(
     signal = posterior(process, data, condition(process, data, chol), x, None)
     size = tf.stack([tf.shape(data.z)[0], tf.shape(x)[-2]])
     moments = (signal.mean(), signal.variance(), signal.pseudo_variance())
+    mean, variance, pseudo_variance = (tf.reshape(a, size) for a in moments)
     log_likelihood = process.log_likelihood(data, covariance, chol)
-    return Interpolation(*(tf.reshape(a, size) for a in moments), log_likelihood)
+    return Interpolation(mean, variance, pseudo_variance, log_likelihood)
 
 
 class _Gaps(NamedTuple):

@@ -403,9 +403,9 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             start_left_out(self, samples)
             stream = self._stream_for(samples)
         with stream.restored_on_error() as before:
-            arguments = {"epochs": epochs, "verbose": verbose, "initial_epoch": initial_epoch}
+            arguments: dict[str, Any] = {"epochs": epochs, "initial_epoch": initial_epoch}
             arguments["callbacks"] = _with_restarts(callbacks, stream, initial_epoch)
-            history = super().fit(blocks_of(samples, batch_size), **arguments)
+            history = super().fit(blocks_of(samples, batch_size), verbose=verbose, **arguments)
             if history.diverged:  # the parameters are the best ones again
                 stream.restore(before)
                 of_samples = {"noise_variance": noise_variance, "noise_groups": noise_groups}

@@ -193,7 +193,8 @@ class Sampler:
             np.concatenate(arrays) for arrays in zip(*segments, strict=True)
         )
         by_draw = (metric.outside(inside), log_density, diverged, acceptance)
-        return Chains(*(np.swapaxes(a, 0, 1) for a in by_draw), leapfrogs)
+        points, log_density, diverged, acceptance = (np.swapaxes(a, 0, 1) for a in by_draw)
+        return Chains(points, log_density, diverged, acceptance, leapfrogs)
 
     def _evaluated(
         self, data: Data, weak: WeakPriors, points: np.ndarray
