@@ -162,8 +162,9 @@ class Bank:
         sample = Sample(z, x, inputs, noise_variance, noise_groups)
         with self._mutex:
             try:
+                states.forget_sizes()
                 samples = checked_samples(states.cell, len(keys), sample, states.dimensions)
-                states.size_for(samples)
+                states.cell = states.cell.sized_for(samples)
                 states.renew()
                 plan = states.slots.plan(keys)
                 step = states.take(plan, samples, likelihood)
@@ -227,7 +228,7 @@ class Bank:
         """Arrays `[K, ...]`, without the first axis where one key was given."""
         if keys is ... or are_several(keys):
             return moments
-        return tf.nest.map_structure(lambda a: a[0], moments)
+        return tf.nest.map_structure(lambda a: None if a is None else a[0], moments)
 
     def forecast(self, ahead: Any, keys: Any = ..., inputs: ArrayLike | None = None) -> Any:
         """What comes after the states of keys, which stay as they are.

@@ -59,18 +59,15 @@ class States:
                 a[slots] = np.concatenate([np.asarray(block) for block in blocks])
         self.belongs = present
 
-    def size_for(self, samples: Sample) -> None:
-        """Takes the sizes of samples, or of states, that the states of keys are to have.
-
-        A bank without keys takes other sizes than before.
-        """
-        cell = self.cell if len(self.slots) else self._unsized
-        self.cell = cell.sized_for(samples)
+    def forget_sizes(self) -> None:
+        """Lets a bank without keys take samples and states of other sizes than before."""
+        if not len(self.slots):
+            self.cell = self._unsized
 
     @property
     def dimensions(self) -> int | None:
         """The number of dimensions of places; None if any will do, as there is no key yet."""
-        spec = (self.cell if len(self.slots) else self._unsized).sample_spec()
+        spec = self.cell.sample_spec()
         return None if spec.x is None else spec.x.shape[0]
 
     def make_room(self) -> None:

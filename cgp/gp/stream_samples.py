@@ -184,7 +184,7 @@ class GaussianProcessCell(Cell):
     ):
         self.process, self.real_dtype = process, real_dtype
         self.recent: RecentInputs | None = RecentInputs()
-        self.range = CheckedRange(check_inputs)
+        self.check_inputs, self.range = check_inputs, CheckedRange(check_inputs)
         groups = tuple(process.noise_variance.variable.shape)
         self.group_count = groups[0] if groups else None
 
@@ -243,7 +243,8 @@ class GaussianProcessCell(Cell):
     def for_keys(self) -> "GaussianProcessCell":
         """The cell for samples of many keys in turn, whose places are no series."""
         cell = copy.copy(self)
-        cell.recent = None
+        cell.recent, cell.range = None, CheckedRange(self.check_inputs)
+        cell.dimensions = type(self).dimensions
         return cell
 
     def series(self, inputs: Any) -> Sample:

@@ -386,9 +386,15 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
             ValueError: A state that is not finite, or that this filter could not have saved; the
                 state is as it was.
         """
+        weights = numbered(store)
+        if {"0", "1"} <= set(weights):  # before streams are made, which would stay
+            arrays = [np.asarray(weights[key]) for key in "01"]
+            if self._start.dtype.is_complex:
+                arrays = [a[..., 0] + 1j * a[..., 1] for a in arrays]
+            self.cell.check_stored(arrays)
         if self.stream is None and "streams" in store:
             self._make_stream(int(np.asarray(store["streams"])) or None)
-        self._load_state(numbered(store), super().load_own_variables)
+        self._load_state(weights, super().load_own_variables)
 
     def __repr__(self) -> str:
         learned = f", learns {', '.join(self.learned)}" if self.learned else ""

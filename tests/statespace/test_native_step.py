@@ -204,8 +204,8 @@ def test_does_a_step_that_is_not_finite_leave_the_state(broken, streams):
         matrix[0, 0] = np.nan
         given = given._replace(**{broken: matrix})
     before = mean.copy(), chol.copy()
-    with pytest.raises(ValueError, match="the state would not be finite"):
-        CompiledStep(given, streams)(numbers(rng, (streams or 1, 2), "complex128"), mean, chol)
+    z = numbers(rng, (streams or 1, 2), "complex128")
+    assert CompiledStep(given, streams)(z, mean, chol) is None
     np.testing.assert_array_equal(mean, before[0])
     np.testing.assert_array_equal(chol, before[1])
 

@@ -190,7 +190,7 @@ class History(tf.Module):
         if self._loaded is not None:  # now that all weights have been loaded
             start, weights = self._loaded
             self._loaded = None
-            if np.array_equal(weights, self._weight_vector()):
+            if np.array_equal(weights, self._weight_values()):
                 self.start.write(start)
                 confirm(self._layer)
         refresh(self._layer)
@@ -204,7 +204,7 @@ class History(tf.Module):
             return {}
         arrays = {"dropped": np.ones(1)}
         if start is not None:
-            arrays["start_x"], arrays["start_values"] = start.x.numpy()[None], self._values()
+            arrays["start_x"], arrays["start_values"] = start.x.numpy()[None], self._weight_values()
             for name, tensor in zip(("start_mean", "start_chol"), start[1:], strict=True):
                 a = tensor.numpy()
                 arrays[name] = np.stack([a.real, a.imag] if np.iscomplexobj(a) else [a], axis=-1)
@@ -229,7 +229,7 @@ class History(tf.Module):
             start = StateAt(*map(tf.constant, (arrays["start_x"][0], mean, chol)))
             self._loaded = (start, arrays["start_values"])
 
-    def _values(self) -> np.ndarray:
+    def _weight_values(self) -> np.ndarray:
         """The values of all weights, on which a state depends."""
         return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._weights)])
 

@@ -121,7 +121,7 @@ class ProcessCell(GaussianProcessCell):
         """A blank state; no other can be brought to hyperparameters that have changed."""
         message = (
             "the hyperparameters have changed, and the states of a StateSpaceGP belong to those "
-            "before: reset the streams, which begin again"
+            "before: reset the bank, which begins again, or make one of another model"
         )
         is_blank = tf.reduce_all(is_nan(state.x))
         if tf.executing_eagerly():
