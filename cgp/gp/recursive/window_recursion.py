@@ -52,7 +52,7 @@ class Policy:
         self.process = process
 
     def check_room(self, capacity: int, sizes: np.ndarray, coming: np.ndarray) -> None:
-        """Raises a `ValueError` if windows of `sizes` points, `[B]`, have no room for more."""
+        """Raises a ValueError if windows of `sizes` points, `[B]`, lack room for `coming` more."""
 
     def room(self, window: Window, coming: tf.Tensor) -> list[tf.Operation]:
         """Assertions of a graph that windows have room for as many more points as are `coming`."""
