@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.marginals import Marginals
 from cgp.gp.data import Data, check_labels, check_pair
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments, SampleNoise, is_left_out, noise_parameters
@@ -76,8 +77,7 @@ class GaussianProcess(Parameterized, Model):
             noise_parameters(noise_variance, noise_pseudo_variance), fixed, priors
         )
         self._noise_prior_is_given = "noise_variance" in dict(priors or {})
-        left_out = self.noise_variance.initial is None
-        self.has_weak_prior = left_out and not self._noise_prior_is_given
+        self.has_weak_prior = not self._noise_prior_is_given and self.noise_variance.initial is None
         shape = tuple(self.noise_variance.variable.shape)
         self._group_count = shape[0] if shape else None  # of groups with a noise variance each
         parameters = self.named_hyperparameters().values()
@@ -113,12 +113,7 @@ class GaussianProcess(Parameterized, Model):
         return NoiseArguments(noise_variance, noise_groups, self._group_count)
 
     def _noise_at(
-        self,
-        x: ArrayLike,
-        points: tf.Tensor,
-        observed: bool,
-        noise_variance: ArrayLike | None,
-        noise_groups: ArrayLike | None,
+        self, x: Any, points: tf.Tensor, observed: bool, noise_variance: Any, noise_groups: Any
     ) -> SampleNoise | None:
         """The noise of observations at new inputs, as points `[..., M, D]`; None for the signal."""
         arguments = self.noise_arguments(noise_variance, noise_groups)
@@ -222,10 +217,8 @@ class GaussianProcess(Parameterized, Model):
 
     def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
         """The shapes and dtypes that `call` returns in a functional model."""
-        if isinstance(inputs, tuple | list):
-            shape = inputs[1].shape
-        else:
-            shape = inputs.shape[:-1] if len(inputs.shape) > 1 else inputs.shape
+        is_pair = isinstance(inputs, tuple | list)
+        shape = inputs[1].shape if is_pair else inputs.shape[: max(len(inputs.shape) - 1, 1)]
         real, complex_ = self.variable_dtype, complex_dtype(self.variable_dtype).name
         dtypes = {"mean": complex_, "variance": real, "pseudo_variance": complex_}
         return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
@@ -241,12 +234,7 @@ class GaussianProcess(Parameterized, Model):
     ) -> dict[str, np.ndarray]:
         """Mean and variances at new points; arguments and errors as for `posterior`.
 
-        Args:
-            x: Inputs, as for `posterior`.
-            observed: Whether to add the noise of a measurement to the signal.
-            noise_variance: The known part of that noise, as for `posterior`.
-            noise_groups: The groups of the measurements, as for `posterior`.
-            verbose: An argument of Keras's `predict`, without effect here.
+        `verbose` is an argument of Keras's `predict`, without effect here.
 
         Returns:
             NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
@@ -279,13 +267,8 @@ class GaussianProcess(Parameterized, Model):
     ) -> np.ndarray:
         """Draws from the posterior, or from the prior before any data.
 
-        Args:
-            x: Inputs, as for `posterior`.
-            count: Number of draws.
-            seed: Integer; None for different draws at each call.
-            observed: Whether to add the noise of a measurement to the signal.
-            noise_variance: The known part of that noise, as for `posterior`.
-            noise_groups: The groups of the measurements, as for `posterior`.
+        Arguments are as for `posterior`; `count` is the number of draws, and `seed` an integer, or
+        None for different draws at each call. Draws of a `StateSpaceGP` take O(N + M) each.
 
         Returns:
             Complex, `[count, ..., M]`.
@@ -293,9 +276,17 @@ class GaussianProcess(Parameterized, Model):
         Raises:
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
-        check_draws(count)
+        if not tf.executing_eagerly():
+            raise RuntimeError("draws are NumPy arrays: call sample outside of a tf.function")
+        check_whole(count, "count")
         noise = self.noise_arguments(noise_variance, noise_groups)
-        return self._posterior_of_values(x, observed, noise).sample(count, seed=seed).numpy()
+        return self._draws(x, count, seed, observed, noise).numpy()
+
+    def _draws(
+        self, x: ArrayLike, count: int, seed: int | None, observed: bool, noise: NoiseArguments
+    ) -> tf.Tensor:
+        """Draws from the posterior, `[count, ..., M]`."""
+        return self._posterior_of_values(x, observed, noise).sample(count, seed=seed)
 
     def __repr__(self) -> str:
         arguments = [self.kernel, *self.own_parameters, *([self.mean] if self.mean else [])]
@@ -350,12 +341,7 @@ class GaussianProcess(Parameterized, Model):
 def checked_likelihood(
     likelihood: Likelihood | None, noise_pseudo_variance: complex
 ) -> Likelihood | None:
-    """The likelihood of a process, checked; None for normal noise.
-
-    Raises:
-        TypeError: Not a likelihood.
-        ValueError: A likelihood beside noise that is not circular.
-    """
+    """The likelihood of a process, or None for normal noise; raises for one it cannot have."""
     if likelihood is None:
         return None
     if not isinstance(likelihood, Likelihood):
@@ -374,15 +360,4 @@ def checked_likelihood(
 
 def as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:
     """Mean, variance and pseudo-variance of each point, by name, as `predict` returns them."""
-    return {
-        "mean": posterior.mean(),
-        "variance": posterior.variance(),
-        "pseudo_variance": posterior.pseudo_variance(),
-    }
-
-
-def check_draws(count: int) -> None:
-    """Raises in a graph, and for a number of draws that is no whole number above 0."""
-    if not tf.executing_eagerly():
-        raise RuntimeError("draws are NumPy arrays: call sample outside of a tf.function")
-    check_whole(count, "count")
+    return {name: getattr(posterior, name)() for name in Marginals._fields}

@@ -1,6 +1,6 @@
 """The data of a Gaussian process: checked, arranged, in variables and in files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,15 @@ class Data(NamedTuple):
         """Whether the data came as one series, without a batch axis; not in graphs."""
         return self.batch.shape[0] == 0
 
+    def in_words(self) -> str:
+        """The numbers of series, of samples and of those that are missing, for notebooks."""
+        series, samples = self.z.shape
+        if not series * samples:
+            return "none"
+        missing = int(np.sum(~self.present.numpy()))
+        words = f"{samples} samples" if self.is_single else f"{series} series of {samples} samples"
+        return words + (f", {missing} missing" if missing else "")
+
     @property
     def present(self) -> tf.Tensor:
         """True where there is a target, `[B, N]`."""
@@ -74,11 +83,8 @@ class Data(NamedTuple):
 
     def between(self, first: int, last: int | None) -> "Data":
         """The data from the point `first` to before the point `last`, as of a slice."""
-        return self._replace(
-            x=self.x[:, first:last],
-            z=self.z[:, first:last],
-            noise=self.noise.map(lambda a: a[:, first:last]),
-        )
+        noise = self.noise.map(lambda a: a[:, first:last])
+        return self._replace(x=self.x[:, first:last], z=self.z[:, first:last], noise=noise)
 
     def columns(self, vectors: tf.Tensor) -> tf.Tensor:
         """Arranges vectors of series, `[B, n]`, as columns beside a covariance, `[G, n, S]`."""
@@ -155,38 +161,17 @@ def as_data(
     check_labels(x, z, missing, noise)
     x, z = as_inputs_and_targets(x, z, missing, real_dtype)
     if require_targets and tf.executing_eagerly():
-        _check_small_squares(np.asarray(z), real_dtype)
-    # Mostly the first target of each series is there.
-    if require_targets and tf.executing_eagerly() and np.isnan(np.asarray(z)[..., 0]).any():
-        empty = np.argwhere(np.isnan(np.asarray(z)).all(axis=-1))
-        if len(empty):
-            of_series, remedy_of_series = "", ""
-            if z.shape.rank != 1:
-                of_series = f" of series {', '.join(map(str, empty[0]))}"
-                of_series += f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-                remedy_of_series = ", so leave it out: z[~np.isnan(z).all(axis=-1)] has the others"
-            raise ValueError(
-                f"every target{of_series} is missing: there is nothing to learn from"
-                f"{remedy_of_series}"
-            )
+        _check_targets(np.asarray(z), real_dtype)
     return arranged(x, z, COMMON_NOISE if noise is None else noise.of_data(z, real_dtype))
 
 
 def check_labels(
-    x: ArrayLike,
-    z: ArrayLike | None = None,
-    missing: ArrayLike | None = None,
-    noise: NoiseArguments | None = None,
+    x: Any, z: Any = None, missing: Any = None, noise: NoiseArguments | None = None
 ) -> None:
     """Raises where inputs, targets, missing and noise have different labels of pandas or xarray."""
     variance, group = (None, None) if noise is None else noise[:2]
-    check_same_labels(
-        x=(x, components(x)),
-        z=(z, 0),
-        missing=(missing, 0),
-        noise_variance=(variance, 0),
-        noise_groups=(group, 0),
-    )
+    of_samples = {"z": z, "missing": missing, "noise_variance": variance, "noise_groups": group}
+    check_same_labels(x=(x, components(x)), **{name: (a, 0) for name, a in of_samples.items()})
 
 
 def as_inputs_and_targets(
@@ -240,32 +225,35 @@ def check_squares(z: np.ndarray, real_dtype: str) -> None:
         )
 
 
-def _check_small_squares(z: np.ndarray, real_dtype: str) -> None:
-    """Raises for series whose squares all underflow; zeros, NaN and some small samples pass."""
+def _check_targets(z: np.ndarray, real_dtype: str) -> None:
+    """Raises for a series without targets, and for squares that all underflow, but not zeros."""
+    # Mostly the first target of each series is there.
+    empty = np.argwhere(np.isnan(z).all(axis=-1)) if np.isnan(z[..., 0]).any() else np.zeros(0)
     smallest = float(np.sqrt(np.finfo(real_dtype).tiny))
-    if np.any(np.abs(z.reshape(-1)[:1]) >= smallest):
-        return  # as the first target mostly shows
-    largest = np.max(np.abs(z), initial=0.0, where=~np.isnan(z))
+    is_large = np.any(np.abs(z.reshape(-1)[:1]) >= smallest)  # as the first target mostly shows
+    largest = 0.0 if is_large else np.max(np.abs(z), initial=0.0, where=~np.isnan(z))
     if 0 < largest < smallest:
         raise ValueError(
             f"z is too small, at most {largest:.3g}: one of at least {smallest:.2g} in modulus was "
             f"expected, as squares underflow in {real_dtype}. Give z another unit"
         )
+    if len(empty):
+        of_series, remedy_of_series = "", ""
+        if z.ndim != 1:
+            of_series = f" of series {', '.join(map(str, empty[0]))}"
+            of_series += f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+            remedy_of_series = ", so leave it out: z[~np.isnan(z).all(axis=-1)] has the others"
+        raise ValueError(
+            f"every target{of_series} is missing: there is nothing to learn from{remedy_of_series}"
+        )
 
 
 def check_shapes(
-    x: tf.TensorShape,
-    z: tf.TensorShape,
-    x_given: ArrayLike | None = None,
-    z_given: ArrayLike | None = None,
+    x: tf.TensorShape, z: tf.TensorShape, x_given: Any = None, z_given: Any = None
 ) -> None:
-    """Raises where the shapes of inputs and targets do not fit together.
+    """Raises where the shapes of inputs `[..., N, D]` and targets `[..., N]` do not fit together.
 
-    Args:
-        x: Of inputs, `[..., N, D]`.
-        z: Of targets, `[..., N]`.
-        x_given: The inputs as they came, by which the remedy is written; None for arrays.
-        z_given: The targets as they came.
+    The remedy is written by the inputs and targets as they came; None for arrays.
     """
     if z.rank == 0 or not x[-2:-1].is_compatible_with(z[-1:]):
         raise ValueError(
@@ -289,10 +277,7 @@ def check_shapes(
 def remedy_of_pair(
     x: tf.TensorShape, z: tf.TensorShape, x_given: ArrayLike | None, z_given: ArrayLike | None
 ) -> str:
-    """The expression by which inputs and targets would fit together, as the end of an error.
-
-    The arguments are those of `check_shapes`.
-    """
+    """The expression by which inputs and targets would fit together, as the end of an error."""
 
     def fits(shape: tuple[int, ...]) -> bool:
         return shape[-1] == x[-2] and (x.rank == 2 or shape[:-1] == tuple(x[:-2]))
@@ -313,8 +298,7 @@ def remedy_of_pair(
 def check_pair(inputs: Any) -> None:
     """Raises a TypeError for complex values where positions are wanted, symbolic tensors too.
 
-    Args:
-        inputs: Positions alone, or a tuple or list that begins with them.
+    The inputs are positions alone, or a tuple or list that begins with them.
     """
     is_pair = isinstance(inputs, tuple | list)
     x = inputs[0] if is_pair and len(inputs) else inputs
@@ -335,10 +319,7 @@ def check_pair(inputs: Any) -> None:
 
 
 def checked_points(x: tf.Tensor, data: Data) -> tf.Tensor:
-    """Checks that new inputs fit the data, and returns them.
-
-    A graph checks batch axes alone, before anything that takes the points returned.
-    """
+    """New inputs, checked against the data; a graph checks the batch axes alone, when it runs."""
     if not tf.executing_eagerly():
         return _with_checked_batch_axes(x, data)
     if x.shape[-1] != data.x.shape[-1]:
@@ -357,10 +338,8 @@ def _with_checked_batch_axes(x: tf.Tensor, data: Data) -> tf.Tensor:
     axes = tf.shape(x)[:-2]
     if axes.shape[0] == 0:  # None where the rank is not known
         return x
-    fits = tf.logical_and(
-        tf.equal(tf.size(axes), tf.size(data.batch)),
-        tf.equal(tf.reduce_prod(axes), tf.reduce_prod(data.batch)),
-    )
+    fits = tf.equal(tf.size(axes), tf.size(data.batch))
+    fits &= tf.equal(tf.reduce_prod(axes), tf.reduce_prod(data.batch))
     message = "x must be [M, D], or have the batch axes of the data,", data.batch, "got", axes
     check = tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), message)
     with tf.control_dependencies([check]):
@@ -372,10 +351,7 @@ class StoredData(tf.Module):
 
     They are no Keras weights, whose shapes are fixed: a process is fitted again with other data.
     They stay the same variables, so that a compiled function reads the data present when it runs.
-
-    Args:
-        real_dtype: The dtype of the inputs, "float64" or "float32".
-        groups: The number of groups of noise of the model; None for none.
+    `groups` is the number of groups of noise of the model, None for none.
     """
 
     def __init__(self, real_dtype: str, groups: int | None = None):
@@ -409,10 +385,8 @@ class StoredData(tf.Module):
         """The data; of no series if empty. In a graph the noise has a known part, maybe zero."""
         x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
         is_plain = tf.executing_eagerly() and not self.has_noise
-        variance = None if is_plain else tf.convert_to_tensor(self._noise_variance)
-        group = self._noise_group
-        group = None if group is None else tf.convert_to_tensor(group)
-        return Data(x, z, batch, SampleNoise(variance, group))
+        noise = SampleNoise(None if is_plain else self._noise_variance, self._noise_group)
+        return Data(x, z, batch, noise.map(tf.convert_to_tensor))
 
     def data_of_graph(self) -> Data:
         """The data as a graph reads them, with as many batch axes as when it is traced.
@@ -422,9 +396,8 @@ class StoredData(tf.Module):
         with tf.init_scope():
             axes = int(tf.size(self.batch))
         data = self.data
-        some = tf.debugging.assert_equal(
-            self.is_empty, False, "there are no data: condition(x, z) first"
-        )
+        message = "there are no data: condition(x, z) first"
+        some = tf.debugging.assert_equal(self.is_empty, False, message)
         with tf.control_dependencies([some]):
             return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
 
@@ -444,20 +417,17 @@ class StoredData(tf.Module):
         if data.noise.group is not None:
             noise = noise._replace(group=tf.ensure_shape(data.noise.group, [rows_of_groups, None]))
         if not has_noise:
-            plain = tf.debugging.assert_equal(
-                tf.reduce_any(noise.variance != 0.0),
-                False,
+            message = (
                 "the data have a known part of their noise, and had none when this function was "
-                "traced: trace it again",
+                "traced: trace it again"
             )
+            is_known = tf.reduce_any(noise.variance != 0.0)
+            plain = tf.debugging.assert_equal(is_known, False, message)
             with tf.control_dependencies([plain]):
                 data = data._replace(z=tf.identity(data.z))
             noise = noise._replace(variance=None)
-        return data._replace(
-            x=tf.ensure_shape(data.x, [inputs, None, dimensions]),
-            z=tf.ensure_shape(data.z, [series, None]),
-            noise=noise,
-        )
+        x = tf.ensure_shape(data.x, [inputs, None, dimensions])
+        return data._replace(x=x, z=tf.ensure_shape(data.z, [series, None]), noise=noise)
 
     def replace(self, data: Data) -> None:
         """Stores other data in place of the present ones."""
@@ -505,15 +475,8 @@ def saved_data(
 ) -> Data:
     """The data of a file, "x" `[X, N, D]`, "z" `[B, N, 2]` and "batch" `[r]`, checked.
 
-    Samples may have the noise "noise_variance" and "noise_group", `[V, N]`.
-
-    Args:
-        store: Arrays by name.
-        real_dtype: "float64" or "float32".
-        groups: The number of groups of noise of the model; None for none.
-
-    Raises:
-        ValueError: They are not there, or are no data of any model.
+    Samples may have the noise "noise_variance" and "noise_group", `[V, N]`. A ValueError if they
+    are not there, or are no data of any model.
     """
     try:
         x, z, batch = (np.asarray(store[name]) for name in ("x", "z", "batch"))
@@ -529,13 +492,11 @@ def saved_data(
         axes, z = tf.constant(batch, tf.int32), tf.complex(z[..., 0], z[..., 1])
         if x.size == 0 and len(z) == 0:
             return Data(tf.constant(x), z, axes, StoredData(real_dtype, groups).no_samples)
-        variance, group = (
-            np.asarray(store[name]) if name in store else None
-            for name in ("noise_variance", "noise_group")
-        )
-        noise = NoiseArguments(variance, group, groups)
+        names = ("noise_variance", "noise_group")
+        variance, group = (np.asarray(store[name]) if name in store else None for name in names)
         inputs = x if len(x) > 1 else x[0]
-        data = as_data(inputs, z, None, real_dtype, require_targets=False, noise=noise)
+        arguments = NoiseArguments(variance, group, groups)
+        data = as_data(inputs, z, None, real_dtype, require_targets=False, noise=arguments)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"the data in the file, x of shape {x.shape} and z of shape {z.shape}, are damaged: "
@@ -547,11 +508,21 @@ def saved_data(
 def arrays_of(data: Data) -> dict[str, np.ndarray]:
     """Data as real arrays by name, which `saved_data` reads."""
     z = tf.stack([tf.math.real(data.z), tf.math.imag(data.z)], axis=-1)
-    arrays = {
-        "x": data.x,
-        "batch": data.batch,
-        "z": z,
-        "noise_variance": data.noise.variance,
-        "noise_group": data.noise.group,
-    }
+    arrays = {"x": data.x, "batch": data.batch, "z": z}
+    arrays |= {"noise_variance": data.noise.variance, "noise_group": data.noise.group}
     return {name: a.numpy() for name, a in arrays.items() if a is not None}
+
+
+class HeldData:
+    """Data as tensors that the variables of a SavedModel keep, and what is fixed of them."""
+
+    def __init__(self, data: Data):
+        self._batch = tf.constant(data.batch.numpy())
+        self._noise = data.noise
+        self.arrays = [data.x, data.z, *(a for a in data.noise if a is not None)]
+
+    def of(self, arrays: Sequence[tf.Tensor]) -> Data:
+        """The data of the tensors that `arrays` have become."""
+        x, z, *noise = arrays
+        noise_arrays = iter(noise)
+        return Data(x, z, self._batch, self._noise.map(lambda _: next(noise_arrays)))

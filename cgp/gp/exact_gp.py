@@ -8,14 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
+from cgp.distributions.marginals import Marginals
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, as_data, checked_points, empty_variable, flattened
-from cgp.gp.kernel_terms import check_terms
+from cgp.gp.data import Data, HeldData, as_data, checked_points, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
-from cgp.gp.served import served_posterior
+from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
@@ -24,7 +24,7 @@ from cgp.linalg import cholesky, stored_cholesky
 from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.keras_private import in_stateless_scope
-from cgp.training.saving import Served, registered_config
+from cgp.training.saving import Outputs, Served, registered_config
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -99,18 +99,9 @@ class ExactGP(MaximumLikelihoodGP):
         dtype: str | None = None,
         **kwargs: Any,
     ):
-        super().__init__(
-            kernel,
-            noise_variance,
-            noise_pseudo_variance,
-            mean,
-            likelihood=likelihood,
-            fixed=fixed,
-            priors=priors,
-            name=name,
-            dtype=dtype,
-            **kwargs,
-        )
+        kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
+        moments = noise_variance, noise_pseudo_variance, mean
+        super().__init__(kernel, *moments, likelihood=likelihood, **kwargs)
         self.likelihood, real = likelihood, self.variable_dtype
         self._chol = empty_variable(3, complex_dtype(real) if self._process.is_proper else real)
         self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
@@ -140,21 +131,20 @@ class ExactGP(MaximumLikelihoodGP):
         if data.noise.total_variance is not None or in_stateless_scope():
             return covariance, cholesky(tf.stop_gradient(covariance))
         refresh(self)
-        chol = tf.cond(
-            self._stored.holds(data),
-            lambda: self._factor_of_shape(tf.shape(covariance)),
-            lambda: cholesky(tf.stop_gradient(covariance)),
-        )
+
+        def stored_factor() -> tf.Tensor:
+            # Cut or padded to the shape that it has where the data are stored: XLA compiles the
+            # branch that is not taken too, and requires shapes that fit.
+            shape = tf.shape(covariance)
+            missing = tf.maximum(shape - tf.shape(self._chol), 0)
+            padded = tf.pad(self._chol, tf.stack([tf.zeros_like(missing), missing], axis=-1))
+            return padded[: shape[0], : shape[1], : shape[2]]
+
+        def computed_factor() -> tf.Tensor:
+            return cholesky(tf.stop_gradient(covariance))
+
+        chol = tf.cond(self._stored.holds(data), stored_factor, computed_factor)
         return covariance, tf.ensure_shape(chol, covariance.shape)
-
-    def _factor_of_shape(self, shape: tf.Tensor) -> tf.Tensor:
-        """The stored factor, cut or padded to a shape: its own shape where the data are stored.
-
-        XLA compiles the branch that is not taken too, and requires shapes that fit.
-        """
-        missing = tf.maximum(shape - tf.shape(self._chol), 0)
-        padded = tf.pad(self._chol, tf.stack([tf.zeros_like(missing), missing], axis=-1))
-        return padded[: shape[0], : shape[1], : shape[2]]
 
     def _differentiable_factor(self, data: Data) -> tf.Tensor:
         """The stored factor of the stored data, through which gradients reach the hyperparameters.
@@ -192,11 +182,7 @@ class ExactGP(MaximumLikelihoodGP):
     def check_data(self, data: Data) -> None:
         """Raises for data that kernel or mean refuse."""
         super().check_data(data)
-        self.kernel.check_points(data.x)  # may refuse them
-        if self.mean is None:
-            return
-        self.mean.evaluate(data.x)  # may refuse the inputs
-        if tf.executing_eagerly():
+        if self.mean is not None and tf.executing_eagerly():
             self.mean.check_determined(data.x, data.keep.numpy())
 
     def _condition(self, data: Data) -> None:
@@ -212,12 +198,9 @@ class ExactGP(MaximumLikelihoodGP):
 
     def data_log_likelihood(self, data: Data) -> tf.Tensor:
         """The log marginal likelihood of each series, `[B]`, by the factor of their covariance."""
-        if not self._sites.are_needed:
-            return self._process.log_likelihood(data, *self._covariance_and_factor(data))
-        normal, correction = self._sites.find(data)
-        return (
-            self._process.log_likelihood(normal, *self._covariance_and_factor(normal)) + correction
-        )
+        normal, correction = self._sites.find(data) if self._sites.are_needed else (data, None)
+        value = self._process.log_likelihood(normal, *self._covariance_and_factor(normal))
+        return value if correction is None else value + correction
 
     def rounding_noise(self, data: Data) -> tf.Tensor:
         """How far rounding moves the eigenvalues of the covariance of data, in squared units."""
@@ -317,13 +300,13 @@ class ExactGP(MaximumLikelihoodGP):
         data = self._normal(self._stored.data)
         x = checked_points(x, data)
         conditioned = predictions.condition(process, data, self._differentiable_factor(data))
-        return tf.cond(
-            self._stored.is_empty,
-            lambda: as_dict(predictions.prior(process, x, None)),
-            lambda: as_dict(
-                predictions.posterior(process, data, conditioned, flattened(x, 2), None)
-            ),
-        )
+
+        def posterior() -> dict[str, tf.Tensor]:
+            points = flattened(x, 2)
+            return as_dict(predictions.posterior(process, data, conditioned, points, None))
+
+        is_empty = self._stored.is_empty
+        return tf.cond(is_empty, lambda: as_dict(predictions.prior(process, x, None)), posterior)
 
     def loo(self) -> dict[str, np.ndarray]:
         """Leave-one-out predictions: each target predicted by the others of its series.
@@ -351,13 +334,10 @@ class ExactGP(MaximumLikelihoodGP):
         k, c = moments
         mean = data.unpacked(data.z - data.vectors(deviation))
         zero = tf.zeros_like(mean)  # to give variances that series share to each of them
-        arrays = {
-            "mean": mean,
-            "variance": tf.math.real(data.spread(k) + zero),
-            "pseudo_variance": zero if c is None else data.spread(c) + zero,
-        }
+        variance = tf.math.real(data.spread(k) + zero)
+        marginals = Marginals(mean, variance, zero if c is None else data.spread(c) + zero)
         present = data.unpacked(data.present)
-        return {name: tf.where(present, a, nan(a.dtype)).numpy() for name, a in arrays.items()}
+        return marginals.map(lambda a: tf.where(present, a, nan(a.dtype)).numpy())._asdict()
 
     # --- saving --------------------------------------------------------------------------------
 
@@ -365,7 +345,21 @@ class ExactGP(MaximumLikelihoodGP):
         is_empty = bool(self._stored.is_empty)
         data = None if is_empty else self._normal(self._stored.data)
         refresh(self)
-        return served_posterior(self._process, data, tf.convert_to_tensor(self._chol))
+        process, chol = self._process, tf.convert_to_tensor(self._chol)
+        dimensions = None if data is None else data.x.shape[-1]
+        points = [tf.TensorSpec([None, dimensions], chol.dtype.real_dtype, "x")]
+        if data is None:
+            return Served((), lambda _, x: as_dict(predictions.prior(process, x, None)), points)
+        held = HeldData(data)
+
+        def predict(state: tuple, x: tf.Tensor) -> Outputs:
+            *arrays, chol = state
+            data = held.of(arrays)
+            conditioned = predictions.condition(process, data, chol)
+            x = flattened(x, 2)
+            return as_dict(predictions.posterior(process, data, conditioned, x, None))
+
+        return Served((*held.arrays, chol), predict, points)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

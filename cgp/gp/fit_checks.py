@@ -210,10 +210,8 @@ def is_diagonal(kernel: Kernel, x: np.ndarray) -> bool:
     if not len(first):
         return False
     first, second = (tf.constant(a, kernel.variable_dtype) for a in (first, second))
-    k = [
-        np.asarray(kernel.checked_moments(a, b)[0])
-        for a, b in ((first, second), (first, first), (second, second))
-    ]
+    pairs = ((first, second), (first, first), (second, second))
+    k = [np.asarray(kernel.checked_moments(a, b)[0]) for a, b in pairs]
     size = np.sqrt(np.abs(k[1] * k[2]))
     some = size > 0  # of no process there is no correlation
     return bool(np.any(some) and np.max(np.abs(k[0][some]) / size[some]) < _NO_CORRELATION)

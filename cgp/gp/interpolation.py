@@ -45,13 +45,10 @@ class Interpolation(NamedTuple):
 
 
 def interpolate(process: SignalPlusNoise, data: Data, x: tf.Tensor) -> Interpolation:
-    """The signal at new points given each series.
+    """The signal of a process without a mean at new points, given each series.
 
-    Args:
-        process: The process, without a mean.
-        data: N points of B series, all of which may be missing. Positions and noise that are shared
-            have a static batch axis of 1.
-        x: New points, `[1, M, D]`; `[B, M, D]` where series have their own.
+    All N points of a series may be missing. Positions and noise that are shared have a static batch
+    axis of 1; new points are `[1, M, D]`, or `[B, M, D]` where series have their own.
     """
     shared = [data.x, *(a for a in data.noise if a is not None)]
     if any(a.shape[0] != 1 for a in shared):
@@ -62,9 +59,7 @@ def interpolate(process: SignalPlusNoise, data: Data, x: tf.Tensor) -> Interpola
     if tf.executing_eagerly():
         return (_by_one_factor if bool(few) else _by_factors)(process, data, x, gaps)
     return tf.cond(
-        few,
-        lambda: _by_one_factor(process, data, x, gaps),
-        lambda: _by_factors(process, data, x),
+        few, lambda: _by_one_factor(process, data, x, gaps), lambda: _by_factors(process, data, x)
     )
 
 
@@ -76,12 +71,10 @@ def _by_factors(
     chol = cholesky(covariance)
     signal = posterior(process, data, condition(process, data, chol), x, None)
     size = tf.stack([tf.shape(data.z)[0], tf.shape(x)[-2]])
-    return Interpolation(
-        tf.reshape(signal.mean(), size),
-        tf.reshape(signal.variance(), size),
-        tf.reshape(signal.pseudo_variance(), size),
-        process.log_likelihood(data, covariance, chol),
-    )
+    moments = (signal.mean(), signal.variance(), signal.pseudo_variance())
+    mean, variance, pseudo_variance = (tf.reshape(a, size) for a in moments)
+    log_likelihood = process.log_likelihood(data, covariance, chol)
+    return Interpolation(mean, variance, pseudo_variance, log_likelihood)
 
 
 class _Gaps(NamedTuple):
@@ -104,12 +97,9 @@ def _gaps(data: Data, multiplicity: int) -> _Gaps:
     most = tf.reduce_max(tf.reduce_sum(number, axis=-1))
     is_real, index = tf.math.top_k(number, tf.maximum(most, 1))
     size = tf.shape(missing)[-1]
-    return _Gaps(
-        missing,
-        most,
-        tf.concat([index + block * size for block in range(multiplicity)], axis=-1),
-        tf.concat([tf.cast(is_real, data.x.dtype)] * multiplicity, axis=-1),
-    )
+    index = tf.concat([index + block * size for block in range(multiplicity)], axis=-1)
+    real = tf.concat([tf.cast(is_real, data.x.dtype)] * multiplicity, axis=-1)
+    return _Gaps(missing, most, index, real)
 
 
 def _by_one_factor(
@@ -158,12 +148,9 @@ def _by_one_factor(
     # Targets are zero in S: zᴴ P z of the others.
     distance = tf.reduce_sum(tf.math.real(tf.math.conj(targets) * weights), axis=-1)
     log_density = -form.scale * (distance + log_det(chol) + log_det(block_chol))
-    return Interpolation(
-        mean,
-        tf.math.real(k),
-        tf.zeros_like(mean) if pseudo is None else pseudo,
-        log_density - data.counts * form.log_normalizer,
-    )
+    log_density -= data.counts * form.log_normalizer
+    pseudo = tf.zeros_like(mean) if pseudo is None else pseudo
+    return Interpolation(mean, tf.math.real(k), pseudo, log_density)
 
 
 def _gram_factor(rows: tf.Tensor, real: tf.Tensor) -> tf.Tensor:

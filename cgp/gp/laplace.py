@@ -7,6 +7,7 @@ normal, and the inverse of its covariance is the Hessian of the negative log den
 
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,23 +21,14 @@ _UNDETERMINED = 1e-2  # the curvature by a log whose standard error would be 10
 
 
 def hessian(
-    gradient: Callable[[np.ndarray], np.ndarray],
-    point: np.ndarray,
-    progress: Callable[[int], object],
+    gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray, progress: Callable[[int], Any]
 ) -> np.ndarray:
-    """The Hessian of a negative log density by central differences of its gradient.
+    """The Hessian `[P, P]` of a negative log density at a point, by differences of its gradient.
 
-    The gradient is exact, so that differences of it lose no more than half of the digits, and no
-    kernel needs a second derivative. Steps are a twentieth of the width of the density in each
-    direction, for frequencies are known to many more digits than variances.
-
-    Args:
-        gradient: Gradient of the negative log density, `[P] -> [P]`.
-        point: The unconstrained weights, `[P]`.
-        progress: Called with the number of rows that are done.
-
-    Returns:
-        `[P, P]`, symmetric.
+    The gradient is exact, so that central differences of it lose no more than half of the digits,
+    and no kernel needs a second derivative. Steps are a twentieth of the width of the density in
+    each direction, for frequencies are known to many more digits than variances. `progress` is
+    called with the number of rows that are done.
     """
     columns = np.zeros((point.size, point.size))
     for i in range(point.size):
@@ -59,15 +51,15 @@ def covariance(
 ) -> np.ndarray:
     """The covariance of constrained values from the Hessian in the unconstrained weights.
 
-    Args:
-        parameters: All hyperparameters by name.
-        learned: The variables that the rows of `curvature` belong to, in their order.
-        curvature: `[P, P]`.
-
     A complex value on the edge of the unit disk, |c| = 1, has no standard error: its estimate is
     not normal there. Nor has an element of a positive vector that has gone to zero beside the
     others, as the power of a tap that does not exist. Rows and columns of these are NaN, and the
     covariance of the others is that at their present values.
+
+    Args:
+        parameters: All hyperparameters by name.
+        learned: The variables that the rows of `curvature` belong to, in their order.
+        curvature: `[P, P]`.
 
     Returns:
         `[Q, Q]`, in the order of `parameters`: elements of a vector one after the other, real and

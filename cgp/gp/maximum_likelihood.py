@@ -10,14 +10,12 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.autograph import as_it_stands
-from cgp.gp import laplace, many_series
+from cgp.gp import laplace
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, arrays_of, as_data, saved_data
 from cgp.gp.fit_checks import check_several_samples, warn_of_fit
 from cgp.gp.noise import NoiseArguments
-from cgp.gp.notebook_rows import data_in_words
-from cgp.gp.sampling.coordinates import Coordinates
-from cgp.gp.sampling.density import attached, values_and_gradients
+from cgp.gp.sampling.density import Coordinates, attached, values_and_gradients
 from cgp.gp.sampling.nuts import Sampler
 from cgp.gp.sampling.parameter_draws import ParameterDraws, draw_parameters
 from cgp.gp.starts import (
@@ -31,6 +29,7 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.observations import warn_of_short_series
 from cgp.training import keras_private, refresh
 from cgp.training.batches import (
+    check_end,
     check_epochs,
     check_restarts,
     compile_as_usual,
@@ -38,7 +37,8 @@ from cgp.training.batches import (
     where_watched,
 )
 from cgp.training.layer_arguments import refuse_arguments_of_fit
-from cgp.training.objective import Objective
+from cgp.training.objective import Objective, Shards
+from cgp.training.optimizers import LBFGS
 from cgp.training.saving import numbered
 
 
@@ -57,13 +57,14 @@ class MaximumLikelihoodGP(GaussianProcess):
                 tf.ones([], self.variable_dtype), trainable=False, name="batch_count"
             )
 
-    # --- what a subclass defines -----------------------------------------------------------------
-
     def check_data(self, data: Data) -> None:
-        """Raises for data that the process does not accept."""
+        """Raises for data that likelihood, kernel or mean refuse."""
         likelihood = self._process.likelihood
         if likelihood is not None and tf.executing_eagerly():
             likelihood.check(data.z.numpy())
+        self.kernel.check_points(data.x)
+        if self.mean is not None:
+            self.mean.evaluate(data.x)
 
     def _condition(self, data: Data) -> None:
         """Takes in data that have been checked."""
@@ -77,18 +78,12 @@ class MaximumLikelihoodGP(GaussianProcess):
         """The log likelihood of each series, `[B]`, differentiable."""
         raise NotImplementedError
 
-    # --- taking data in --------------------------------------------------------------------------
-
-    def _checked(
-        self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, noise: NoiseArguments
-    ) -> Data:
+    def _checked(self, x: Any, z: Any, missing: Any, noise: NoiseArguments) -> Data:
         data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         self.check_data(data)
         return data
 
-    def _validated(
-        self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, noise: NoiseArguments
-    ) -> Data:
+    def _validated(self, x: Any, z: Any, missing: Any, noise: NoiseArguments) -> Data:
         """Checked data; an error inside a `tf.function`, where none are taken in."""
         _check_eager()
         return self._checked(x, z, missing, noise)
@@ -106,7 +101,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         return self._stored.data_of_graph()
 
     def _held_in_words(self) -> str:
-        return data_in_words(self._stored.data)
+        return self._stored.data.in_words()
 
     def condition(
         self,
@@ -188,9 +183,9 @@ class MaximumLikelihoodGP(GaussianProcess):
                 iterations, None running to convergence.
             verbose: 0, 1, 2 or "auto", as for `cgp.Model.fit`.
             callbacks: Keras callbacks.
-            missing: Bool, broadcast against z: True where missing.
-            noise_variance: The known part of the noise, as for `condition`.
-            noise_groups: The group of each sample, as for `condition`.
+            missing: As for `condition`.
+            noise_variance: As for `condition`.
+            noise_groups: As for `condition`.
             validation_data: Another series, `(x, z)`, or a dataset of pairs, whose loss under the
                 same hyperparameters is "val_loss" of the history.
             validation_freq: The number of epochs from one validation to the next.
@@ -244,7 +239,7 @@ class MaximumLikelihoodGP(GaussianProcess):
                     f"z, missing, noise and restarts are for one x and z: {source} pairs (x, z), "
                     "NaN where missing"
                 )
-            return many_series.fit(self, x, engine, **fit_arguments)
+            return self._fit_many_series(x, engine, **fit_arguments)
         if z is None:
             of_list = "; a list of pairs (x, z) is taken with engine=map"
             raise ValueError(
@@ -270,12 +265,50 @@ class MaximumLikelihoodGP(GaussianProcess):
             warn_of_fit(self, data)
         return history
 
+    def _fit_many_series(self, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.History:
+        """Learns from batches of series, none of which are taken in; as `cgp.Model.fit`."""
+        many = f"a {type(self).__name__}, which learns on many machines by an engine,"
+        require_one_replica(self, many)
+        if engine is not None:
+            left_out = [name for name, p in self.named_hyperparameters().items() if p.is_left_out]
+            if left_out or self.has_weak_prior:
+                names = ", ".join(left_out) or "noise_variance"
+                raise ValueError(
+                    f"{names} left out: values to start from are known of data that are here, not "
+                    "of shards elsewhere. Give them values"
+                )
+            return super().fit(x, engine=engine, **arguments)
+        first = next(iter(x), None)
+        if not isinstance(first, tuple) or len(first) != 2:
+            problem = "is empty" if first is None else f"has {x.element_spec}"
+            raise ValueError(
+                f"a dataset must have pairs (x, z) of inputs and targets, and {problem}"
+            )
+        with undone_on_error(self):
+            data = as_data(*first, None, self.variable_dtype)
+            start_left_out(self, data)
+            self.check_data(data)
+        if isinstance(self.optimizer, LBFGS):
+            check_end(x)
+            return super().fit(Shards(list(x), map), **arguments)
+        return super().fit(self._as_dataset(x), **arguments)
+
+    def _as_dataset(self, pairs: tf.data.Dataset) -> tf.data.Dataset:
+        """A dataset of pairs `(x, z)` as one of `Data`, each of which is a batch."""
+        if isinstance(pairs.element_spec[0], Data):
+            return pairs
+
+        def batch(x: tf.Tensor, z: tf.Tensor) -> tuple[Data]:
+            return (as_data(x, z, None, self.variable_dtype, require_targets=False),)
+
+        return pairs.map(batch)
+
     def _validation(self, pairs: Any) -> tf.data.Dataset | None:
         """Validation data, a pair (x, z) or a dataset of pairs, as a dataset."""
         if pairs is None:
             return None
         if isinstance(pairs, tf.data.Dataset):
-            return many_series.as_dataset(self, pairs)
+            return self._as_dataset(pairs)
         if not isinstance(pairs, tuple | list) or len(pairs) != 2:
             raise ValueError(
                 "validation_data must be a pair (x, z) or a dataset of pairs, got "
@@ -297,18 +330,12 @@ class MaximumLikelihoodGP(GaussianProcess):
     ) -> float:
         """Computes the loss of data: the negative log marginal likelihood per point.
 
-        Args:
-            x: Inputs, as for `condition`; or a dataset of pairs, as for `fit`.
-            z: Complex targets, as for `condition`; None for a dataset.
-            missing: Bool, broadcast against z: True where missing.
-            noise_variance: The known part of the noise, as for `condition`.
-            noise_groups: The group of each sample, as for `condition`.
-            verbose: As for `fit`.
-            **kwargs: Other arguments of Keras's `evaluate`.
+        Data are given as for `condition`, or as a dataset of pairs, as for `fit`; `verbose` is as
+        for `fit`, and further arguments are those of Keras's `evaluate`.
         """
         compile_as_usual(self)
         if isinstance(x, tf.data.Dataset):
-            dataset = many_series.as_dataset(self, x)
+            dataset = self._as_dataset(x)
         else:
             noise = self.noise_arguments(noise_variance, noise_groups)
             dataset = self._dataset(self._validated(x, z, missing, noise))
@@ -361,15 +388,9 @@ class MaximumLikelihoodGP(GaussianProcess):
     ) -> tf.Tensor:
         """The log marginal likelihood of data under the present hyperparameters.
 
-        With a marginalised trend, of a process that takes one, it is the restricted likelihood (see
-        `cgp.means.Polynomial`). It may be called in a `tf.function`.
-
-        Args:
-            x: Inputs, as for `condition`; None, with z, for the data taken in.
-            z: Complex targets, as for `condition`.
-            missing: Bool, broadcast against z: True where missing.
-            noise_variance: The known part of the noise, as for `condition`.
-            noise_groups: The group of each sample, as for `condition`.
+        Arguments are as for `condition`; without any it is that of the data taken in. With a
+        marginalised trend it is the restricted likelihood (see `cgp.means.Polynomial`). It may be
+        called in a `tf.function`.
 
         Returns:
             Real, `[...]`, one for each series; differentiable by the hyperparameters, and by z, of
@@ -448,9 +469,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         shown = 1 if where_watched(verbose) else 0
         bar = keras.utils.Progbar(loss.start.size, verbose=shown, unit_name="parameter")
         try:
-            curvature = laplace.hessian(
-                lambda point: count * loss(point)[1], loss.start, bar.update
-            )
+            curvature = laplace.hessian(lambda w: count * loss(w)[1], loss.start, bar.update)
         finally:
             loss.assign(loss.start)
             refresh(self)
@@ -560,7 +579,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         The No-U-Turn sampler of TensorFlow Probability starts around the present values: fit first,
         or the warm-up has to find the maximum. Of several maxima the draws are about one.
         Priors are those of the model, of the constrained values; hyperparameters without one get a
-        weak one (see `cgp.gp.sampling.weak_priors`), which the result names. The variables of the
+        weak one (see `cgp.gp.sampling.density`), which the result names. The variables of the
         model stay as they are.
 
         Args:
@@ -602,8 +621,6 @@ class MaximumLikelihoodGP(GaussianProcess):
             sampler = self._compiled_sampler = Sampler(self, Coordinates(self))
         return sampler
 
-    # --- saving ----------------------------------------------------------------------------------
-
     def save_own_variables(self, store: Any) -> None:
         """Saves the weights and the data; the factor is recomputed from them when needed."""
         super().save_own_variables(store)
@@ -611,11 +628,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             store[name] = a
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads the weights and the data of a file.
-
-        Raises:
-            ValueError: Data that are not there, or that this model could not have saved.
-        """
+        """Loads the weights and the data of a file, or raises where no model has saved the data."""
         super().load_own_variables(numbered(store))
         self._recall(saved_data(store, self.variable_dtype, self._group_count))
 

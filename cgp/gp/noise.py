@@ -86,11 +86,7 @@ class NoiseArguments(NamedTuple):
         return noise
 
     def of_each(self, z: np.ndarray, real_dtype: str) -> SampleNoise:
-        """The noise of one sample of each series, z, `[B]` or a number; as `of_data` of `[..., 1]`.
-
-        Raises:
-            TypeError, ValueError: As for `of_data`.
-        """
+        """The noise of one sample of each series, `[B]` or a number; as `of_data` of `[..., 1]`."""
         self._check_groups()
         variance, group = self._as_arrays()
         for name, array in (("noise_variance", variance), ("noise_groups", group)):
@@ -110,13 +106,7 @@ class NoiseArguments(NamedTuple):
     def of_points(self, observed: bool, points: int | None, real_dtype: str) -> SampleNoise | None:
         """The noise of M new points, scalars or `[M]`; None for the signal, without noise.
 
-        Args:
-            observed: Whether predictions are of observations.
-            points: M, where it is known.
-            real_dtype: "float64" or "float32".
-
-        Raises:
-            TypeError, ValueError: As for `of_data`; noise of what is not observed.
+        M may be None, unknown. Errors are as for `of_data`, and for noise of what is not observed.
         """
         if not as_flag(observed, "observed"):
             for name, argument in (("noise_variance", self.variance), ("noise_groups", self.group)):
@@ -236,41 +226,30 @@ def _check_variance(variance: tf.Tensor, present: tf.Tensor) -> None:
 
 
 def joined_noise(blocks: list[tuple[SampleNoise, int]], real_dtype: tf.DType) -> SampleNoise:
-    """The noise of blocks of samples that are joined along the axis of points.
+    """The noise of blocks of samples, each beside its number of points, joined along their axis.
 
-    Args:
-        blocks: Noise and number of points of each block; with groups in all of them or in none.
-        real_dtype: The dtype of variances.
+    All blocks have groups, or none.
     """
     counts = [count for _, count in blocks]
 
     def join(arrays: list[Any], dtype: tf.DType) -> tf.Tensor | None:
         if all(a is None for a in arrays):
             return None
-        rows = [
-            np.zeros([1, count]) if a is None else np.asarray(a)
-            for a, count in zip(arrays, counts, strict=True)
-        ]
+        pairs = zip(arrays, counts, strict=True)
+        rows = [np.zeros([1, count]) if a is None else np.asarray(a) for a, count in pairs]
         series = max(map(len, rows))
         rows = [np.broadcast_to(a, [series, a.shape[1]]) for a in rows]
         return tf.constant(np.concatenate(rows, axis=1), dtype)
 
-    return SampleNoise(
-        join([noise.variance for noise, _ in blocks], real_dtype),
-        join([noise.group for noise, _ in blocks], tf.int32),
-    )
+    variance = join([noise.variance for noise, _ in blocks], real_dtype)
+    return SampleNoise(variance, join([noise.group for noise, _ in blocks], tf.int32))
 
 
 def noise_parameters(variance: ArrayLike | None, pseudo_variance: complex) -> dict:
     """Initial values and constraints of the hyperparameters of the noise, by name.
 
-    Args:
-        variance: The learned noise variance, or that of each group; None if it was left out.
-        pseudo_variance: `E[n²]`, complex, of the first group.
-
-    Raises:
-        TypeError: A pseudo-variance that is no number.
-        ValueError: No variance, or a pseudo-variance that no noise of this variance has.
+    The variance is None if it was left out, or has a value for each group, of whose first the
+    pseudo-variance is. Raises where no noise has both.
     """
     constraint = POSITIVE
     if variance is not None and np.ndim(variance) == 1 and is_left_out(variance):
@@ -301,11 +280,7 @@ def noise_parameters(variance: ArrayLike | None, pseudo_variance: complex) -> di
 
 
 def is_left_out(variance: ArrayLike | None) -> bool:
-    """Whether the noise variance is None, or that of each of several groups.
-
-    Raises:
-        ValueError: It is that of some groups.
-    """
+    """Whether the noise variance is None, or that of each group; raises where only some are."""
     left_out = [number is None for number in np.asarray(variance, object).ravel()]
     if any(left_out) and not all(left_out):
         raise ValueError(

@@ -21,13 +21,7 @@ from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form, SecondMoments, clipped
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
-from cgp.gp.signal_plus_noise import (
-    SignalPlusNoise,
-    Whitened,
-    dual,
-    projected_precision,
-    whiten,
-)
+from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened, dual, projected_precision, whiten
 from cgp.linalg import semidefinite_factor
 from cgp.linalg.arguments import squared_modulus
 
@@ -43,9 +37,7 @@ class Conditioned(NamedTuple):
     def mean(self, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
         """The posterior mean without the mean function, `[..., m, S]`.
 
-        Args:
-            cross: Working covariance between data and new points, `[..., n, m]`.
-            basis: Working basis at the new points, `[..., m, q]`, or None.
+        The working covariance of data and new points is `[..., n, m]`, the basis `[..., m, q]`.
         """
         mean = tf.linalg.matmul(cross, dual(self.chol, self.white), adjoint_a=True)
         return mean if basis is None else mean + tf.linalg.matmul(basis, self.white.coefficients)
@@ -88,10 +80,8 @@ class Conditioned(NamedTuple):
         """Leave-one-out residuals, targets less predictions by the others, and their variances.
 
         The residual is B⁻¹ a with covariance B⁻¹, B being the block of P that belongs to the point
-        (Rasmussen & Williams, 2006, eq. 5.12, with P for K⁻¹).
-
-        Returns:
-            Complex residual `[..., n, S]`, variance and pseudo-variance `[..., n]`.
+        (Rasmussen & Williams, 2006, eq. 5.12, with P for K⁻¹): complex, `[..., n, S]`, and variance
+        and pseudo-variance `[..., n]`.
         """
         precision = projected_precision(self.chol, self.white)
         return self.form.invert_blocks(precision, dual(self.chol, self.white))
@@ -162,13 +152,7 @@ class Posterior(ComplexNormal):
 
 
 def condition(process: SignalPlusNoise, data: Data, chol: tf.Tensor) -> Conditioned:
-    """The process given N points.
-
-    Args:
-        process: The process.
-        data: N points.
-        chol: The Cholesky factor of `process.covariance(data)`; gradients pass through it.
-    """
+    """The process given N points, by the factor of their covariance, which gradients pass."""
     white = whiten(chol, process.targets(data), process.data_basis(data))
     return Conditioned(process.form, chol, white)
 
@@ -179,14 +163,8 @@ def prior(process: SignalPlusNoise, x: tf.Tensor, noise: SampleNoise | None) -> 
         raise ValueError("a marginalised trend has no prior: condition on data first")
     marginal = process.marginal(x)
     mean = process.plus_function(tf.zeros_like(marginal.k), x)
-    return of_signal(
-        process,
-        mean,
-        marginal,
-        lambda: _prior_covariance(process, x),
-        lambda: _trace(marginal),
-        noise,
-    )
+    joint = functools.partial(_prior_covariance, process, x)
+    return of_signal(process, mean, marginal, joint, lambda: _trace(marginal), noise)
 
 
 def posterior(
@@ -198,12 +176,8 @@ def posterior(
 ) -> Posterior:
     """The signal, or with its noise an observation, given data, under the batch axes of the data.
 
-    Args:
-        process: The process.
-        data: N points.
-        conditioned: The process given them, from `condition`.
-        x: M points, `[1, M, D]`, or `[B, M, D]` where series have inputs of their own.
-        noise: The noise to add; None for the signal.
+    New points are `[1, M, D]`, or `[B, M, D]` where series have inputs of their own; the noise is
+    None for the signal.
     """
     if data.x.shape[-1] is None:  # known when a graph runs; it would broadcast silently
         same = tf.debugging.assert_equal(
@@ -222,14 +196,11 @@ def posterior(
         of_data = tf.reduce_sum(squared_modulus(conditioned.chol), axis=[-2, -1])
         return data.spread(_trace(before) + of_data + tf.reduce_sum(tf.math.real(k), axis=-1))
 
-    return of_signal(
-        process,
-        data.unpacked(process.plus_function(mean, x)),
-        SecondMoments(data.spread(k), None if c is None else data.spread(c)),
-        lambda: data.spread(conditioned.joint(_prior_covariance(process, x), cross, basis)),
-        scale,
-        noise,
-    )
+    def joint() -> tf.Tensor:
+        return data.spread(conditioned.joint(_prior_covariance(process, x), cross, basis))
+
+    mean = data.unpacked(process.plus_function(mean, x))
+    return of_signal(process, mean, SecondMoments(k, c).map(data.spread), joint, scale, noise)
 
 
 def of_signal(
@@ -242,13 +213,7 @@ def of_signal(
 ) -> Posterior:
     """The distribution of the signal, or with its noise of an observation, from the signal's.
 
-    Args:
-        process: The process.
-        mean: `[..., M]`.
-        marginal: Second moments of each point.
-        joint: Function that computes the working covariance of all points.
-        scale: Function that returns the magnitude that its rounding is relative to.
-        noise: The noise to add, scalars or `[M]`; None for the signal.
+    The arguments are those of `Posterior`, and the noise to add, scalars or `[M]`, or None.
     """
     joint = process.while_unchanged(joint)
     # Where the data pin the signal down rounding may leave −1e-17, or more than a small noise.

@@ -24,7 +24,7 @@ from cgp.distributions.forms import SecondMoments, form_of, stack_columns
 from cgp.gp.data import Data
 from cgp.gp.means import Mean
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
-from cgp.kernels.base import Kernel
+from cgp.kernels.base import Kernel, Sum
 from cgp.likelihoods.base import Likelihood
 from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
 from cgp.linalg.arguments import as_complex, squared_modulus
@@ -80,38 +80,29 @@ class SignalPlusNoise:
         signal.
         """
         noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
-        mean = (
-            []
-            if self.likelihood is None or self._mean_function is None
-            else self._mean_function.weights
-        )
-        return [*(v for p in noise for v in p.variables), *self._covariance_function.weights, *mean]
+        mean = None if self.likelihood is None else self._mean_function
+        of_mean = [] if mean is None else mean.weights
+        weights = [*(v for p in noise for v in p.variables), *self._covariance_function.weights]
+        return [*weights, *of_mean]
 
     # All computations read kernel, mean and noise here, so that none of them uses the placeholder
     # of a hyperparameter that was left out.
 
     @property
     def kernel(self) -> Kernel:
-        """Second moments of f.
-
-        Raises:
-            ValueError: Some of its values were left out, and no fit has initialised them yet.
-        """
-        if (
-            any(p.is_left_out for p in self._left_out_at_first)
-            and self._covariance_function.left_out()
-        ):
+        """Second moments of f; a ValueError where a value was left out and is not learned yet."""
+        is_left_out = any(p.is_left_out for p in self._left_out_at_first)
+        if is_left_out and self._covariance_function.left_out():
             self._refuse_left_out()
         return self._covariance_function
 
     @property
     def mean(self) -> Mean | None:
         """Mean of f, or None for zero; errors as of `kernel`."""
-        if self._mean_function is not None and any(
-            p.is_left_out for p in self._mean_function.own_parameters
-        ):
+        mean = self._mean_function
+        if mean is not None and any(p.is_left_out for p in mean.own_parameters):
             self._refuse_left_out()
-        return self._mean_function
+        return mean
 
     def learned_noise_variance(self) -> tf.Tensor:
         """The learned part of the noise variance, a number or `[G]`; errors as of `kernel`."""
@@ -149,8 +140,7 @@ class SignalPlusNoise:
     def of_terms(self, terms: Kernel | None) -> "SignalPlusNoise":
         """The process of some terms of the kernel, without the mean, in the form of the whole.
 
-        Args:
-            terms: A term or a sum of some; None for the process itself.
+        None stands for the process itself.
         """
         if terms is None:
             return self
@@ -165,12 +155,7 @@ class SignalPlusNoise:
     def with_noise(
         self, moments: SecondMoments, noise: SampleNoise = COMMON_NOISE
     ) -> SecondMoments:
-        """Adds the noise to variances of f, complex `[...]`.
-
-        Args:
-            moments: The variances.
-            noise: The noise of the samples, broadcast against the variances.
-        """
+        """Adds the noise of samples to variances of f, complex, against which it broadcasts."""
         k, c = moments
         if noise.total_variance is not None:
             if noise.total_pseudo_variance is not None:
@@ -196,10 +181,7 @@ class SignalPlusNoise:
     ) -> SecondMoments:
         """Adds the noise to covariances of f between points, `[..., n, n]`."""
         k, c = moments
-        diagonal = SecondMoments(
-            tf.linalg.diag_part(k), None if c is None else tf.linalg.diag_part(c)
-        )
-        noisy = self.with_noise(diagonal, noise)
+        noisy = self.with_noise(moments.map(tf.linalg.diag_part), noise)
         if noisy.c is not None:
             c = moments.c_or_zeros()
         if not noise.is_common:  # series with noise of their own have covariances of their own
@@ -217,9 +199,8 @@ class SignalPlusNoise:
         """The working covariance of data, `[G, n, n]`; a row of the identity where missing."""
         moments = self.kernel.moments_matrix(data.x)
         gram = self._masked(data, self.matrix_with_noise(moments, data.noise))
-        return tf.linalg.set_diag(
-            gram, tf.linalg.diag_part(gram) + (1.0 - self.keep(data, gram.dtype))
-        )
+        diagonal = tf.linalg.diag_part(gram) + (1.0 - self.keep(data, gram.dtype))
+        return tf.linalg.set_diag(gram, diagonal)
 
     def signal_covariance(self, data: Data) -> tf.Tensor:
         """The working covariance of f where there are data, `[G, n, n]`; zero where missing."""
@@ -270,10 +251,7 @@ class SignalPlusNoise:
     def log_likelihood(self, data: Data, covariance: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
         """The log marginal likelihood of each series, real, `[B]`.
 
-        Args:
-            data: N points.
-            covariance: `self.covariance(data)`: the gradient passes through it.
-            chol: Its factor.
+        The gradient passes through the covariance, `self.covariance(data)`, and not the factor.
         """
         basis = self.data_basis(data)
         unnormalized = log_density(covariance, self.targets(data), basis, chol, self.form.scale)
@@ -342,11 +320,10 @@ def whiten(chol: tf.Tensor, targets: tf.Tensor, basis: tf.Tensor | None) -> Whit
 def _orthonormal(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """`a = Q R` by two rounds of Cholesky, `[..., n, q]`; of columns that are independent or zero.
 
-    A column of zeros stays one, with 1 on the diagonal of R: it is of no effect.
-
-    As accurate as Householder's way where the columns, brought to one length, have a condition of
-    less than 1e8 (Yamamoto et al., ETNA 44, 2015), and differentiable for any n: TensorFlow's
-    gradient of a QR factorisation wants to know the shape.
+    A column of zeros stays one, with 1 on the diagonal of R: it is of no effect. As accurate as
+    Householder's way where the columns, brought to one length, have a condition of less than 1e8
+    (Yamamoto et al., ETNA 44, 2015), and differentiable for any n: TensorFlow's gradient of a QR
+    factorisation wants to know the shape.
     """
     # The squares of small columns, of x³ in float32 and nanoseconds, underflow.
     largest = tf.stop_gradient(tf.reduce_max(tf.abs(a), axis=-2, keepdims=True))
@@ -412,19 +389,14 @@ def log_density(
             weighted = a * tf.cast(dy[..., None, :], a.dtype)
             total = tf.cast(tf.reduce_sum(dy, axis=-1)[..., None, None], a.dtype)
             precision = projected_precision(factor, white)
-            covariance_bar = -scale * (
-                total * precision - tf.linalg.matmul(weighted, a, adjoint_b=True)
-            )
-            bars = [covariance_bar, -2.0 * scale * weighted]
+            outer = tf.linalg.matmul(weighted, a, adjoint_b=True)
+            bars = [-scale * (total * precision - outer), -2.0 * scale * weighted]
             if bases:
                 # K⁻¹ H A⁻¹ = L⁻ᴴ Q R⁻ᴴ
-                leverage = tf.linalg.triangular_solve(
-                    factor,
-                    tf.linalg.adjoint(
-                        tf.linalg.triangular_solve(white.r, tf.linalg.adjoint(white.q), lower=False)
-                    ),
-                    adjoint=True,
-                )
+                leverage = tf.linalg.adjoint(white.q)
+                leverage = tf.linalg.triangular_solve(white.r, leverage, lower=False)
+                leverage = tf.linalg.adjoint(leverage)
+                leverage = tf.linalg.triangular_solve(factor, leverage, adjoint=True)
                 fitted = tf.linalg.matmul(weighted, white.coefficients, adjoint_b=True)
                 bars.append(-2.0 * scale * (total * leverage - fitted))
             return bars
@@ -442,3 +414,53 @@ def projected_precision(chol: tf.Tensor, white: Whitened) -> tf.Tensor:
         return precision
     u = tf.linalg.triangular_solve(chol, white.q, adjoint=True)
     return precision - tf.linalg.matmul(u, u, adjoint_b=True)
+
+
+# --- terms of a sum ------------------------------------------------------------------------------
+# Given the data terms are correlated, though they are independent before: the covariance of term j
+# with the data is its own kernel, and all that the data say comes through the whole covariance
+# (Duvenaud, Automatic Model Construction with Gaussian Processes, 2014, §2.4.5).
+
+
+def check_terms(kernel: Kernel, part: Kernel | None, observed: bool) -> None:
+    """Raises a ValueError unless a part is a term of a kernel, the same object, a sum, or None."""
+    if part is None:
+        return
+    if not _terms_of_part(kernel, part):
+        raise ValueError(
+            f"part must be one of the terms of the kernel, the same object, or a sum of some: "
+            f"{', '.join(map(repr, _terms(kernel)))}; got {part!r}"
+        )
+    if observed:
+        raise ValueError("a measurement is of the whole signal: observed must be False for a part")
+
+
+def states_of(kernel: Kernel, part: Kernel) -> np.ndarray:
+    """Whether each state of the Markov form of a kernel belongs to a part, bool `[n]`."""
+    chosen_terms = _terms_of_part(kernel, part)
+    is_of_part = np.zeros(kernel.markov_form().size, bool)
+    first = 0
+    for term in _terms(kernel):
+        size = term.markov_form().size
+        if any(term is chosen for chosen in chosen_terms):
+            is_of_part[first : first + size] = True
+        if not isinstance(term, Sum):  # the terms of a sum inside follow it
+            first += size
+    return is_of_part
+
+
+def _terms_of_part(kernel: Kernel, part: Kernel) -> list[Kernel]:
+    """The terms of a kernel that a part consists of; none if it is no term and no sum of some."""
+    terms = _terms(kernel)
+    if any(part is term for term in terms):
+        return [part]
+    summands = part.parts if isinstance(part, Sum) else []
+    are_terms = all(any(summand is term for term in terms) for summand in summands)
+    ids = [id(term) for summand in summands for term in _terms(summand)]
+    return [*summands] if are_terms and len(set(ids)) == len(ids) else []
+
+
+def _terms(kernel: Kernel) -> list[Kernel]:
+    """A kernel and, of a sum, its terms, with those of nested sums, in order."""
+    summands = kernel.parts if isinstance(kernel, Sum) else ()
+    return [kernel, *(term for summand in summands for term in _terms(summand))]

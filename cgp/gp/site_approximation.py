@@ -72,10 +72,8 @@ class _SiteUpdate:
     def moments(self, posterior: Posterior) -> Moments:
         """The posterior at the samples."""
         shape = tf.shape(self._data.z)
-        mean, k, c = (
-            tf.reshape(a, shape)
-            for a in (posterior.mean(), posterior.variance(), posterior.pseudo_variance())
-        )
+        moments = (posterior.mean(), posterior.variance(), posterior.pseudo_variance())
+        mean, k, c = (tf.reshape(a, shape) for a in moments)
         return self._real_moments(mean, SecondMoments(as_complex(k), c))
 
     def updated_site(self, site: Site, q: Moments, iteration: tf.Tensor) -> Site:
@@ -148,17 +146,12 @@ def _real_coordinates(z: tf.Tensor) -> tf.Tensor:
 class SiteApproximation(tf.Module):
     """Approximates the data of a process by normal data, which data in normal noise already are.
 
-    Args:
-        process: The process.
-        stored: The data taken in.
-        posterior: The posterior of the signal at the samples given normal data of another noise.
+    `stored` are the data taken in, and `posterior` is that of the signal at the samples given
+    normal data of another noise.
     """
 
     def __init__(
-        self,
-        process: SignalPlusNoise,
-        stored: StoredData,
-        posterior: Callable[[Data], Posterior],
+        self, process: SignalPlusNoise, stored: StoredData, posterior: Callable[[Data], Posterior]
     ):
         super().__init__()
         self._process, self._stored, self._posterior = process, stored, posterior
@@ -172,9 +165,8 @@ class SiteApproximation(tf.Module):
     def find(self, data: Data) -> NormalData:
         """The normal data that stand for data; gradients are those at constant sites.
 
-        Raises:
-            ValueError: Eagerly, data that the likelihood cannot have, or no sites that agree with
-                their posterior; in a graph the correction is NaN then.
+        Eagerly a ValueError for data that the likelihood cannot have, or where no sites agree with
+        their posterior; in a graph the correction is NaN then.
         """
         likelihood = self._process.likelihood
         if likelihood is None or data.noise.total_variance is not None:
@@ -197,9 +189,8 @@ class SiteApproximation(tf.Module):
     def _converged(self, data: Data) -> tuple[tf.Tensor, Site, Moments]:
         """How far the last iteration moved the posterior, the sites of data, and the posterior."""
         series = data.z.shape[0]
-        data = data._replace(
-            batch=tf.shape(data.z)[:1] if series is None else tf.constant([series])
-        )
+        batch = tf.shape(data.z)[:1] if series is None else tf.constant([series])
+        data = data._replace(batch=batch)
         update, accuracy = _SiteUpdate(self._process, data), _accuracy(data)
 
         def iterate(last: _Iteration) -> tuple[_Iteration]:

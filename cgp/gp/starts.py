@@ -59,18 +59,9 @@ def undone_on_error(gp: Any) -> Iterator[None]:
 def start_left_out(gp: Any, data: Data) -> DataScales:
     """Prepares the mean for data, and initialises the hyperparameters that were left out.
 
-    Args:
-        gp: A `GaussianProcess`.
-        data: Its data, with at least one target that is not missing.
-
-    Returns:
-        The scales of the data, from which restarts are drawn too.
-
-    Warns:
-        RuntimeWarning: Data far from zero, of a process with neither a mean nor a constant term.
-
-    Raises:
-        ValueError: Data that the mean cannot be prepared for.
+    Returns the scales of the data, from which restarts are drawn too. Warns of data far from zero,
+    of a process with neither a mean nor a constant term; a ValueError for data that the mean
+    cannot be prepared for.
     """
     if gp.mean is not None:
         gp.mean.prepare(np.asarray(data.x, float), np.asarray(data.z, complex))
@@ -80,11 +71,7 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
     warn_of_mirrored_turns(gp, scales)
     if scales.x.shape[1] > 1:
         _spread_left_out(gp, scales.x.shape[1])
-    probe = StartRules(scales)
-    list(_starts(gp, probe, _is_left_out))
-    rules = StartRules(
-        scales, probe.lengthscales_taken, described=_known_frequencies(gp.kernel, _is_left_out)
-    )
+    rules = _rules(gp, scales, _is_left_out)
     for parameter, start in list(_starts(gp, rules, _is_left_out)):
         # Without a rule it starts from the placeholder.
         start = parameter.numpy() if start is None else start
@@ -106,12 +93,7 @@ def _spread_left_out(gp: Any, dimensions: int) -> None:
 
 
 def _known_frequencies(kernel: Kernel, is_chosen: Callable[[Parameter], bool]) -> list[np.ndarray]:
-    """The frequencies of terms of a sum that need no start, 0 of a real term without one.
-
-    Args:
-        kernel: The kernel.
-        is_chosen: Whether a start of a hyperparameter is asked for.
-    """
+    """The frequencies of terms of a sum that need no start, 0 of a real term without one."""
     frequencies = []
     for term in kernel.parts if isinstance(kernel, Sum) else ():
         of_term = [p for k in term.walk() for p in k.own_parameters if p.name == "frequency"]
@@ -126,18 +108,13 @@ def log_weak_prior(
 ) -> tf.Tensor:
     """The log density of the weak prior of a noise variance that was left out, but for a constant.
 
-    `½ log(v/P) − v/(2P) − (f P/v)⁴`, P being `power` and f a floor. The first two terms are a gamma
-    density of shape 3/2. It falls by half of the log of the variance towards zero, which moves an
-    estimate by less than a standard error (Chung, Rabe-Hesketh, Dorie, Gelman & Liu, Psychometrika
-    78, 2013, of standard deviations). The last keeps the variance of data without noise, of a
-    simulation, near f P, below which rounding decides. It is steep, so as not to push up a noise
-    that few of many samples tell, as does that at the least of a wide spectrum.
-
-    Args:
-        noise_variance: A number, or one for each group.
-        power: P, the mean square of the residuals of the targets, `residual_power`.
-        floor: f, a share of P.
-        rounding: In squared units of z: f P is at least this.
+    `½ log(v/P) − v/(2P) − (f P/v)⁴`, P being `power`, the mean square of the residuals of the
+    targets, and f a floor; f P is at least `rounding`, in squared units of z. The first two terms
+    are a gamma density of shape 3/2. It falls by half of the log of the variance towards zero,
+    which moves an estimate by less than a standard error (Chung, Rabe-Hesketh, Dorie, Gelman & Liu,
+    Psychometrika 78, 2013, of standard deviations). The last keeps the variance of data without
+    noise, of a simulation, near f P, below which rounding decides. It is steep, so as not to push
+    up a noise that few of many samples tell, as does that at the least of a wide spectrum.
     """
     smallest = np.finfo(power.dtype.as_numpy_dtype).tiny / floor  # for data that are all zero
     power = tf.maximum(power, smallest)
@@ -156,17 +133,8 @@ def best_of_restarts(
 ) -> list[dict[str, Any]]:
     """Fits the hyperparameters from several starts, and leaves them at the best optimum.
 
-    Args:
-        gp: A compiled `MaximumLikelihoodGP`.
-        data: Its data.
-        scales: Their scales.
-        restarts: The number of descents.
-        seed: Of the starts that are drawn.
-        cap: The largest number of iterations of each, or None.
-        verbose: As for `fit`.
-
-    Returns:
-        Loss and hyperparameters of each optimum, the best first, as in `history.optima`.
+    The number of iterations of each is at most `cap`, if that is not None. Returns loss and
+    hyperparameters of each optimum, the best first, as in `history.optima`.
     """
     loss = Objective(gp, gp.training_batch(data))
     alone = [id(v) for v in gp.trainable_variables] == [id(gp.noise_variance.variable)]
@@ -184,16 +152,10 @@ def best_of_restarts(
 
 
 def candidates(gp: Any, scales: DataScales, count: int, seed: int) -> list[np.ndarray]:
-    """Points from which fits may start, drawn around the scales of data.
+    """Points from which fits may start, drawn around the scales of data, the same for one seed.
 
-    Args:
-        gp: A `GaussianProcess`.
-        scales: The scales of its data.
-        count: The number of descents.
-        seed: The same points for the same seed.
-
-    Returns:
-        Values of `gp.trainable_variables`, one after the other, for each candidate.
+    They are some `_CANDIDATES` times `count`, each the values of `gp.trainable_variables`, one
+    after the other.
     """
     present = {id(v): v.numpy().astype(float) for v in gp.trainable_variables}
     counter = itertools.count()
@@ -218,20 +180,19 @@ def _latin_hypercube(count: int, numbers: int, rng: np.random.Generator) -> np.n
 
 
 def overall_scale(gp: Any, data: Data) -> np.ndarray | None:
-    """The direction in `gp.trainable_variables` that scales all covariances alike; None without.
+    """The direction in `gp.trainable_variables` that scales all covariances alike.
 
-    Where a part of the noise is known there is none.
+    None without, as where part of the noise is known.
     """
     parameters = gp.kernel.scale_parameters()
     if getattr(gp, "band", None) is not None:  # the loss has fewer terms than points
         return None
-    if (
-        data.noise.variance is not None
-        or parameters is None
-        or any(p.fixed for p in (*parameters, gp.noise_variance))
-    ):
+    if parameters is None or data.noise.variance is not None:
         return None
-    chosen = {id(p.variable) for p in (*parameters, gp.noise_variance)}
+    parameters = (*parameters, gp.noise_variance)
+    if any(p.fixed for p in parameters):
+        return None
+    chosen = {id(p.variable) for p in parameters}
     return np.concatenate(
         [np.full(v.shape.num_elements(), float(id(v) in chosen)) for v in gp.trainable_variables]
     )
@@ -263,13 +224,16 @@ def values_from_data(gp: Any, data: Data) -> list[tuple[Parameter, ArrayLike]]:
 
     A first fit would start from them if all hyperparameters but fixed ones had been left out.
     """
-    scales = scales_of(gp, data)
+    starts = _starts(gp, _rules(gp, scales_of(gp, data), _is_drawn), _is_drawn)
+    return [(p, start) for p, start in starts if start is not None]
+
+
+def _rules(gp: Any, scales: DataScales, is_chosen: Callable[[Parameter], bool]) -> StartRules:
+    """The rules of all starts, once a first pass has counted the length scales."""
     probe = StartRules(scales)
-    list(_starts(gp, probe, _is_drawn))
-    rules = StartRules(
-        scales, probe.lengthscales_taken, described=_known_frequencies(gp.kernel, _is_drawn)
-    )
-    return [(p, start) for p, start in _starts(gp, rules, _is_drawn) if start is not None]
+    list(_starts(gp, probe, is_chosen))
+    frequencies = _known_frequencies(gp.kernel, is_chosen)
+    return StartRules(scales, probe.lengthscales_taken, described=frequencies)
 
 
 def _start_mean(mean: Mean, data: Data) -> None:
@@ -320,9 +284,8 @@ def scales_of(gp: Any, data: Data) -> DataScales:
     slow = np.zeros((columns.shape[1], *z.shape), complex)
     for number, series in enumerate(z):
         present = ~np.isnan(series)
-        coefficients = np.linalg.lstsq(
-            columns[present].astype(complex), series[present], rcond=None
-        )[0]
+        basis = columns[present].astype(complex)
+        coefficients, *_ = np.linalg.lstsq(basis, series[present], rcond=None)
         slow[:, number] = columns.T * coefficients[:, None]
     powers = [float(np.mean(np.abs(component) ** 2)) for component in slow]
     return DataScales(x, z - slow.sum(axis=0), powers)
@@ -408,10 +371,6 @@ def warn_of_mirrored_turns(gp: Any, scales: DataScales) -> None:
 
     S-parameters of a delay τ have their power at `Rotation(frequency=-τ)`, or, where the sign of i
     follows the opposite convention, at +τ.
-
-    Args:
-        gp: A `GaussianProcess`.
-        scales: The scales of its data.
     """
     terms = gp.kernel.parts if isinstance(gp.kernel, Sum) else (gp.kernel,)
     frequencies = [_turn(term) for term in terms]
@@ -482,8 +441,5 @@ class _FarFromZero:
         add = f"add {kernels} to the kernel"
         about = np.abs(self.means - self.means.mean()) ** 2
         is_common = np.all(about <= self.variances)  # one mean is that of all series
-        return (
-            f"give the process mean=cgp.means.{mean}, or {add}"
-            if gp.mean is None and is_common
-            else add
-        )
+        takes_mean = gp.mean is None and is_common
+        return f"give the process mean=cgp.means.{mean}, or {add}" if takes_mean else add

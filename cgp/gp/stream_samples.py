@@ -47,7 +47,7 @@ def as_block(
 ) -> Data:
     """A block of samples; arguments and errors as for `as_data`, with at most one batch axis.
 
-    The block joins the inputs before it, `recent`, if they are given. Its noise is `noise`.
+    The block joins the inputs before it, `recent`, if they are given.
     """
     check_eager()
     check_labels(x, z, missing, noise)
@@ -59,9 +59,8 @@ def as_block(
         hint = remedy_of_pair(shape, shape, x_of_user, z_of_user)
         raise ValueError(f"z must be [T], or [B, T] of B streams, got {shape} for x too{hint}")
     data = None if require_targets else _on_a_line(x, z, real_dtype)
-    data = data or as_data(
-        x_of_user, z_of_user, missing, real_dtype, require_targets=require_targets
-    )
+    if data is None:
+        data = as_data(x_of_user, z_of_user, missing, real_dtype, require_targets=require_targets)
     of_samples = COMMON_NOISE
     if noise is not None and any(part is not None for part in noise):
         of_samples = noise.of_data(z, real_dtype).map(np.asarray)
@@ -92,18 +91,10 @@ def one_sample(
     recent: RecentInputs | None = None,
     noise: NoiseArguments | None = None,
 ) -> Data:
-    """One sample of each stream.
+    """One sample of each stream; `missing`, noise and errors are as for `as_data`.
 
-    Args:
-        x: A number or `[D]`, shared by all streams, or `[B, D]`.
-        z: A complex number, or `[B]`; NaN, a real one too, where missing.
-        missing: Bool, or `[B]`; None for none but NaN.
-        real_dtype: "float64" or "float32".
-        recent: The inputs before, which the new one joins; None to compare it with none.
-        noise: The noise of the samples, numbers or `[B]`.
-
-    Raises:
-        TypeError, ValueError: As for `as_data`.
+    x is a number or `[D]`, shared by all streams, or `[B, D]`, and joins the inputs before it,
+    `recent`, if they are given; z is a complex number or `[B]`, NaN, a real one too, where missing.
     """
     check_eager()
     check_labels(x if components(x) else None, z, missing, noise)  # [D] is shared by all streams
@@ -143,9 +134,8 @@ class CheckedRange:
     by as much again: as often as its width doubles. What is accepted at both ends of a range is
     taken to be accepted between them.
 
-    Args:
-        check: A function of inputs `[2, D]` or `[B, T, D]` that raises a `ValueError` for those
-            that the process refuses.
+    `check` is a function of inputs `[2, D]` or `[B, T, D]` that raises a `ValueError` for those
+    that the process refuses.
     """
 
     def __init__(self, check: Callable[[np.ndarray], Any]):
@@ -166,10 +156,8 @@ class CheckedRange:
         low, high = self._ends
         first, last = np.minimum(low, first), np.maximum(high, last)
         width = last - first
-        further = (
-            np.where(first < low, first - width, low),
-            np.where(last > high, last + width, high),
-        )
+        lowest = np.where(first < low, first - width, low)
+        further = lowest, np.where(last > high, last + width, high)
         try:
             self._check(np.stack(further))
             self._ends = further
@@ -180,13 +168,8 @@ class CheckedRange:
 class GaussianProcessCell(Cell):
     """The cell of a Gaussian process: its samples have places, and noise of several kinds.
 
-    A subclass gives `initial_state`, `step` and `predict`.
-
-    Args:
-        process: Kernel, mean and noise.
-        real_dtype: "float64" or "float32".
-        check_inputs: A function of inputs, as for `CheckedRange`, that raises a `ValueError` for
-            those that the kernel or the mean refuses.
+    A subclass gives `initial_state`, `step` and `predict`. `check_inputs` is as for
+    `CheckedRange`, and raises for inputs that the kernel or the mean refuses.
 
     Attributes:
         dimensions: The number of dimensions of inputs, D; None until the first data show it.
@@ -199,10 +182,7 @@ class GaussianProcessCell(Cell):
     dimensions: int | None = None
 
     def __init__(
-        self,
-        process: SignalPlusNoise,
-        real_dtype: str,
-        check_inputs: Callable[[np.ndarray], Any],
+        self, process: SignalPlusNoise, real_dtype: str, check_inputs: Callable[[np.ndarray], Any]
     ):
         self.process, self.real_dtype = process, real_dtype
         self.recent: RecentInputs | None = RecentInputs()
@@ -229,14 +209,10 @@ class GaussianProcessCell(Cell):
     def check(
         self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
     ) -> tuple[Sample, int | None]:
-        """Checks a sample of each stream, or a block.
+        """Checks a sample of each stream, or with `along` 1, the number of time axes, a block.
 
-        Args:
-            sample: z is a number or `[B]`, x a number, `[D]` or `[B, D]`; or, with `along`, z is
-                `[T]` or `[B, T]`, x `[T]`, `[T, D]` or `[B, T, D]`. The noise is broadcast against
-                z.
-            missing: Bool, broadcast against z; None if only NaN are missing.
-            along: The number of time axes, 0 or 1.
+        z is a number or `[B]`, x a number, `[D]` or `[B, D]`; of a block z is `[T]` or `[B, T]`, x
+        `[T]`, `[T, D]` or `[B, T, D]`. Noise and `missing` are broadcast against z.
 
         Returns:
             The sample, NumPy, with the batch axis of z; and B, None without that axis.
@@ -245,12 +221,9 @@ class GaussianProcessCell(Cell):
             TypeError, ValueError: Values that the process does not take.
         """
         noise = NoiseArguments(sample.noise_variance, sample.group, self.group_count)
-        if along:
-            data = as_block(
-                sample.x, sample.z, missing, self.real_dtype, recent=self.recent, noise=noise
-            )
-        else:
-            data = one_sample(sample.x, sample.z, missing, self.real_dtype, self.recent, noise)
+        arguments = (sample.x, sample.z, missing, self.real_dtype)
+        as_samples = as_block if along else one_sample
+        data = as_samples(*arguments, recent=self.recent, noise=noise)
         self.admit(data.x)
         streams = 0 if data.is_single else slice(None)
         axes = (streams, slice(None)) if along else (streams, 0)
@@ -277,11 +250,7 @@ class GaussianProcessCell(Cell):
         return cell
 
     def series(self, inputs: Any) -> Sample:
-        """The series of a layer, a pair of inputs `[B, T, D]` and observations `[B, T]`.
-
-        Raises:
-            TypeError, ValueError: No such pair.
-        """
+        """The series of a layer: inputs `[B, T, D]` and observations `[B, T]`, or an error."""
         check_pair(inputs)
         arrays = inputs if isinstance(inputs, tuple | list) else [inputs]
         if [len(a.shape) for a in arrays] != [3, 2]:
@@ -294,29 +263,20 @@ class GaussianProcessCell(Cell):
     def robust_step(
         self, state: Any, sample: Sample, likelihood: Likelihood, take: Callable[[Sample], Step]
     ) -> Step:
-        """Takes a sample of each stream, with as much noise as its likelihood says.
+        """Takes a sample of each stream, as `check` returned it, with as much noise as its
+        likelihood says.
 
         A sample of weight w has the noise variance σ²/w, at least σ²: it is never trusted more than
-        its noise variance says.
-
-        Args:
-            state: The state before the sample, `[B, ...]`.
-            sample: The sample, as `check` returned it.
-            likelihood: The likelihood.
-            take: Takes a sample.
-
-        Raises:
-            TypeError: Not a StudentT.
-            ValueError: The noise of the process is not circular.
+        its noise variance says. A TypeError for a likelihood that is no StudentT, a ValueError if
+        the noise of the process is not circular.
         """
         if not isinstance(likelihood, StudentT):
             raise TypeError(
                 f"likelihood must be a cgp.likelihoods.StudentT or None, got {likelihood!r}"
             )
         is_single = np.ndim(sample.z) == 0
-        z, x, _, known, group, _ = (
-            sample.map(lambda a: np.asarray(a)[None]) if is_single else sample
-        )
+        samples = sample.map(lambda a: np.asarray(a)[None]) if is_single else sample
+        z, x, known, group = samples.z, samples.x, samples.noise_variance, samples.group
         nothing = SecondMoments(tf.zeros([], z.dtype), None)
         moments = self.process.with_noise(nothing, SampleNoise(known, group).map(tf.constant))
         if moments.c is not None:

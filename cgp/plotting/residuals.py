@@ -8,7 +8,7 @@ import numpy as np
 
 from cgp.distributions import Marginals, principal_axes
 from cgp.gp import ExactGP, StateSpaceGP
-from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.gp.state_space.discretization import ordered_series
 from cgp.plotting.drawing import BAND, DATA, MEAN, OUTSIDE, axes_of, draw_unit_normals, tidy
 from cgp.statespace import Diagnostics
 from cgp.statespace.filtering import process_block

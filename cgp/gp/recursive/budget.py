@@ -90,8 +90,6 @@ class Budget(Policy):
         noise = tf.eye(self.m, batch_shape=[streams, *groups], dtype=chol.dtype)
         return BasisPrior(chol, precision, noise)
 
-    # --- hyperparameters -------------------------------------------------------------------------
-
     def gram(self, data: Data) -> tf.Tensor:
         """K, the covariance of the signal at the basis points, `[B, n, n]`."""
         return self.process.signal_covariance(data)
@@ -100,15 +98,12 @@ class Budget(Policy):
         """The prior of the basis at the present hyperparameters."""
         noise = self._learned_noise(data.z.dtype)
         of_points = self._of_points(noise, data.noise)
-        chol = cholesky(self._basis_covariance(data, gram, of_points))
+        gram += self._nugget(of_points, data)
+        diagonal = tf.linalg.diag_part(gram) + self._unused(data, gram.dtype)
+        chol = cholesky(tf.linalg.set_diag(gram, diagonal))  # of K_ε; 1 where no point is
         blocks = tf.reshape(inverse(chol), [-1, *[data.x.shape[1], self.m] * 2])
         of_streams = tf.repeat(noise[None], tf.shape(chol)[0], axis=0)
         return BasisPrior(chol, tf.einsum("bimin->bimn", blocks), of_streams)
-
-    def _basis_covariance(self, data: Data, gram: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-        """K_ε, `[B, n, n]`; the identity where no point is."""
-        gram += self._nugget(noise, data)
-        return tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + self._unused(data, gram.dtype))
 
     def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
         """M at the present hyperparameters; R, in units of the noise of one point, stays as it is.
@@ -177,8 +172,7 @@ class Budget(Policy):
     def _learned_noise(self, dtype: tf.DType) -> tf.Tensor:
         """The working covariance of the learned noise of one point, `[m, m]`, or `[G, m, m]`.
 
-        Args:
-            dtype: Complex.
+        `dtype` is complex.
         """
         groups = self.process.noise_variance.variable.shape
         of_each = SampleNoise(None, tf.range(groups[0])) if len(groups) else COMMON_NOISE
@@ -188,10 +182,8 @@ class Budget(Policy):
     def _of_points(self, learned: tf.Tensor, noise: SampleNoise, batch_dims: int = 0) -> tf.Tensor:
         """The working covariances of the noise of points, `[..., m, m]`, known parts `[...]`.
 
-        Args:
-            learned: The learned noise of one point, or of each group.
-            noise: That of the points.
-            batch_dims: 1 where each stream has a learned noise of its own, else 0.
+        `learned` is the learned noise of one point, or of each group; `batch_dims` is 1 where each
+        stream has a learned noise of its own, else 0.
         """
         if noise.group is not None:
             learned = tf.gather(learned, noise.group, batch_dims=batch_dims)
@@ -211,8 +203,6 @@ class Budget(Policy):
         """1 in rows without a point, else 0, `[B, n]`."""
         return repeated(tf.cast(~data.present, dtype), self.m)
 
-    # --- a point enters, a point leaves ----------------------------------------------------------
-
     def appended(
         self, extra: BasisPrior, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
     ) -> BasisPrior:
@@ -220,13 +210,11 @@ class Budget(Policy):
         form, m = self.process.form, self.m
         white = tf.linalg.triangular_solve(extra.prior_chol, sample.cross)
         conditional = sample.prior.map(lambda a, b: a - b[:, 0], form.marginal(white))
-        noise = self._of_points(self._learned_noise(sample.mean.dtype), sample.noise)
-        nugget = NUGGET * noise
+        nugget = NUGGET * self._of_points(self._learned_noise(sample.mean.dtype), sample.noise)
         conditional = form.covariance(as_matrices(clipped(conditional))) + nugget
         jitter = tf.cast(repeated(sample.jitter[:, None] / m, m), conditional.dtype)
-        pivot = tf.linalg.cholesky(
-            tf.linalg.set_diag(conditional, tf.linalg.diag_part(conditional) + jitter)
-        )
+        diagonal = tf.linalg.diag_part(conditional) + jitter
+        pivot = tf.linalg.cholesky(tf.linalg.set_diag(conditional, diagonal))
         # The inverse of the larger matrix is K⁻¹ + g gᴴ, g = L⁻ᴴ w pivot⁻ᴴ, and beside it the new
         # block, pivot⁻ᴴ pivot⁻¹.
         g = tf.linalg.adjoint(tf.linalg.triangular_solve(extra.prior_chol, white, adjoint=True))
@@ -236,10 +224,9 @@ class Budget(Policy):
         precision = extra.prior_precision + tf.linalg.matmul(g, g, adjoint_b=True)
         root = tf.linalg.triangular_solve(pivot, tf.eye(m, dtype=pivot.dtype) + 0.0 * pivot)
         new = tf.linalg.matmul(root, root, adjoint_a=True)
-        return extra._replace(
-            prior_chol=append_point(extra.prior_chol, white, pivot, slot, where),
-            prior_precision=put_row(precision, slot, new, where),
-        )
+        chol = append_point(extra.prior_chol, white, pivot, slot, where)
+        precision = put_row(precision, slot, new, where)
+        return BasisPrior(chol, precision, extra.noise)
 
     def replace(
         self,
@@ -261,26 +248,16 @@ class Budget(Policy):
         """The window with room for one more point."""
         basis = window.extra
         unit = tf.eye(self.m, dtype=basis.noise.dtype) + tf.zeros_like(basis.prior_precision[:, :1])
-        return Window(
-            size=window.size,
-            x=_padded(window.x),
-            z=_padded(window.z),
-            age=_padded(window.age),
-            chol=_padded_chol(window.chol, self.m),
-            extra=basis._replace(
-                prior_chol=_padded_chol(basis.prior_chol, self.m),
-                prior_precision=tf.concat([basis.prior_precision, unit], axis=1),
-            ),
-            noise=tuple(map(_padded, window.noise)),
-        )
+        chol, prior_chol = (_padded_chol(a, self.m) for a in (window.chol, basis.prior_chol))
+        precision = tf.concat([basis.prior_precision, unit], axis=1)
+        basis = BasisPrior(prior_chol, precision, basis.noise)
+        return window.map_points(_padded)._replace(chol=chol, extra=basis)
 
     def _prune(self, window: Window, targets: tf.Tensor, full: tf.Tensor) -> Window:
         """The window without its least informative point where full, else without its last row.
 
-        Args:
-            window: In buffers with room for one point more than is to stay.
-            targets: Its y, `[B, n, 1]`.
-            full: Whether that point is there, bool `[B]`.
+        The buffers have room for one point more than is to stay, which is there where `full`; the
+        targets are y, `[B, n, 1]`.
         """
         m, points = self.m, window.x.shape[1]
         basis = window.extra
@@ -318,20 +295,17 @@ class Budget(Policy):
             chol, gain, _ = cholesky_condition(chol, h, 1.0)
             targets += gain * innovation[:, None]
 
-        x, w = _without(window.x, index), without_point(w)
-        z = self.process.plus_function(self.process.complex_targets(targets), x)
+        w, after = without_point(w), window.map_points(lambda a: _without(a, index))
+        z = self.process.plus_function(self.process.complex_targets(targets), after.x)
         precision = _without(basis.prior_precision, index)
         precision -= tf.linalg.matmul(w, w, adjoint_b=True)
-        age = _without(window.age, index)
-        return Window(
+        return after._replace(
             size=window.size - tf.cast(full, tf.int32),
-            x=x,
             z=select_streams(full, z, window.z[:, :-1]),
             # From now on what had been forgotten of K is a part of R, and z is y.
-            age=select_streams(full, tf.zeros_like(age), age),
+            age=select_streams(full, tf.zeros_like(after.age), after.age),
             chol=chol,
             extra=BasisPrior(prior_chol, precision, basis.noise),
-            noise=tuple(_without(a, index) for a in window.noise),
         )
 
     def _least_informative(self, window: Window, dual: tf.Tensor, full: tf.Tensor) -> tf.Tensor:

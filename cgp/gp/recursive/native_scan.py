@@ -41,13 +41,13 @@ def scan(
         c=prior.c_or_zeros(),
         jitter=recursion.jitter(prior),
         observed=_observed_variances(recursion, points),
-        z=_components(residual, form.multiplicity),
+        z=form.split(residual[..., None]),
         noise_k=tf.math.real(noise.k),
         noise_c=noise.c_or_zeros(),
         forgetting=tf.constant(recursion.forgetting, x.dtype),
     )
     size, age, chol, point, mean, filtered_mean, *moments = values
-    mean, filtered_mean = (function + _joined(a, form.multiplicity) for a in (mean, filtered_mean))
+    mean, filtered_mean = (function + form.join(a)[..., 0] for a in (mean, filtered_mean))
     signal, filtered = SecondMoments(*moments[:2]), SecondMoments(*moments[2:])
     observed = process.with_noise(SecondMoments(tf.cast(signal.k, z.dtype), signal.c))
     (noise_of_points,) = window.noise  # of a model without groups
@@ -75,20 +75,6 @@ def _observed_variances(recursion: WindowRecursion, points: tf.Tensor) -> tf.Ten
         return tf.zeros_like(points[..., 0])
     process = recursion.process
     return tf.math.real(process.with_noise(process.marginal(points)).k)
-
-
-def _components(z: tf.Tensor, multiplicity: int) -> tf.Tensor:
-    """Working values of complex numbers on a last axis, `[...]` -> `[..., m]`."""
-    if multiplicity == 1:
-        return z[..., None]
-    return tf.stack([tf.math.real(z), tf.math.imag(z)], axis=-1)
-
-
-def _joined(components: tf.Tensor, multiplicity: int) -> tf.Tensor:
-    """Undoes `_components`."""
-    if multiplicity == 1:
-        return components[..., 0]
-    return tf.complex(components[..., 0], components[..., 1])
 
 
 def _gathered(values: tf.Tensor, point: tf.Tensor) -> tf.Tensor:

@@ -15,16 +15,19 @@ from cgp.gp.data import Data, arranged, as_inputs_and_targets, checked_points, f
 from cgp.gp.fit_checks import check_several_samples
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments, SampleNoise
-from cgp.gp.notebook_rows import window_in_words
 from cgp.gp.posterior import Posterior, posterior, prior
-from cgp.gp.recursive.block_likelihood import block_loss, blocks_of, of_each_stream
 from cgp.gp.recursive.budget import Budget
-from cgp.gp.recursive.growing import Growing
 from cgp.gp.recursive.sliding import Sliding
 from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_cell import WindowCell, completed_weights
-from cgp.gp.recursive.window_recursion import Policy, WindowRecursion
-from cgp.gp.served import points
+from cgp.gp.recursive.window_recursion import (
+    Growing,
+    Policy,
+    WindowRecursion,
+    block_loss,
+    blocks_of,
+    of_each_stream,
+)
 from cgp.gp.starts import start_left_out, undone_on_error
 from cgp.gp.stream_samples import as_block
 from cgp.kernels.base import Kernel
@@ -70,22 +73,15 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
     The window is kept in non-trainable weights, made when the first data show the number of
     dimensions and of streams: a model that is saved in mid-stream, or into which its weights are
-    loaded, continues where it was.
+    loaded, continues where it was. Arguments that are not listed are those of `ExactGP`.
 
     Args:
         kernel: A kernel; other models may share it. Its inputs are real: give complex ones,
             as an equaliser's window u of samples, as `np.concatenate([u.real, u.imag], axis=-1)`.
-        noise_variance: `E|n|²`, positive, in squared units of z; left out, or `[G]` for one of each
-            of G groups of samples, as for `ExactGP`.
-        noise_pseudo_variance: `E[n²]`, complex, as for `ExactGP`.
         mean: A mean of `cgp.means`, not marginalised, or None for zero.
         capacity: The largest number of points, C.
         policy: "sliding", "growing" or "budget".
         forgetting: λ, above 0 and at most 1, which is no forgetting.
-        fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
-        priors: TFP distributions of "noise_variance", by name.
-        name: A name.
-        dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
 
     Raises:
         TypeError: No kernel, or dtypes that differ.
@@ -134,17 +130,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
                 "a marginalised trend belongs to all data, and a RecursiveGP drops some: give "
                 "Polynomial its coefficients, or add a kernel of large variance for the trend"
             )
-        super().__init__(
-            kernel,
-            noise_variance,
-            noise_pseudo_variance,
-            mean,
-            fixed=fixed,
-            priors=priors,
-            name=name,
-            dtype=dtype,
-            **kwargs,
-        )
+        kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
+        super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
         require_one_replica(self, "a RecursiveGP")
         self.capacity, self.policy, self.forgetting = int(capacity), policy, float(forgetting)
         recursion = WindowRecursion(
@@ -183,7 +170,13 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         sizes = self.stream.variables[0].numpy()
         return int(sizes[0]) if self.stream.streams is None else sizes
 
-    _held_in_words = window_in_words
+    def _held_in_words(self) -> str:
+        """How full the window is, or the windows of the streams."""
+        sizes = np.atleast_1d(self.size)
+        least, most = sizes.min(), sizes.max()
+        points = f"{most}" if least == most else f"{least} to {most}"
+        streams = f" in each of {len(sizes)} streams" if np.ndim(self.size) else ""
+        return f"{points} points of at most {self.capacity}{streams}, {self.policy}"
 
     @property
     def state(self) -> Any:
@@ -369,16 +362,16 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         block. A model that has not been compiled learns by `keras.optimizers.Adam(0.01)`.
 
         Args:
-            x: Inputs, as for `process`.
-            z: Observations, as for `process`.
+            x: As for `process`.
+            z: As for `process`.
             batch_size: Samples in a block, T; the last one may be shorter. One costs
                 O(C²T + CT² + T³), and O(C³) for the new factor.
             epochs: Passes through the stream.
             verbose: 0, 1, 2 or "auto", as for `cgp.Model.fit`.
             callbacks: Keras callbacks.
-            missing: Bool, broadcast against z: True where missing.
-            noise_variance: The known part of the noise, as for `process`.
-            noise_groups: The group of each observation, as for `process`.
+            missing: As for `process`.
+            noise_variance: As for `process`.
+            noise_groups: As for `process`.
             initial_epoch: The number of the first epoch.
             **others: Other arguments of Keras's `fit` are refused.
 
@@ -409,17 +402,13 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             start_left_out(self, samples)
             stream = self._stream_for(samples)
         with stream.restored_on_error() as before:
-            history = super().fit(
-                blocks_of(samples, batch_size),
-                epochs=epochs,
-                verbose=verbose,
-                callbacks=_with_restarts(callbacks, stream, initial_epoch),
-                initial_epoch=initial_epoch,
-            )
+            arguments: dict[str, Any] = {"epochs": epochs, "initial_epoch": initial_epoch}
+            arguments["callbacks"] = _with_restarts(callbacks, stream, initial_epoch)
+            history = super().fit(blocks_of(samples, batch_size), verbose=verbose, **arguments)
             if history.diverged:  # the parameters are the best ones again
                 stream.restore(before)
-                arguments = {"noise_variance": noise_variance, "noise_groups": noise_groups}
-                self.process(x, z, missing, verbose=0, **arguments)
+                of_samples = {"noise_variance": noise_variance, "noise_groups": noise_groups}
+                self.process(x, z, missing, verbose=0, **of_samples)
         return history
 
     def train_step(self, data: tuple) -> dict[str, tf.Tensor]:
@@ -456,16 +445,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         """The loss of data given the window, as in `fit`; the window stays as it is.
 
         The data are one block, O(T³): `process` gives the errors of a long stream step by step.
-
-        Args:
-            x: Inputs, as for `process`.
-            z: Observations, as for `process`.
-            missing: Bool, broadcast against z: True where missing.
-            noise_variance: The known part of the noise, as for `process`.
-            noise_groups: The group of each observation, as for `process`.
-            verbose: As for `fit`.
-            callbacks: Keras callbacks.
-            return_dict: Whether to return a dictionary.
+        They are given as for `process`; `verbose` and `callbacks` are as for `fit`, and
+        `return_dict` says whether to return a dictionary.
 
         Returns:
             The negative log predictive density per sample, a float.
@@ -479,12 +460,9 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         samples = as_block(x, z, missing, self.variable_dtype, require_targets=True, noise=noise)
         self._stream_for(samples)
         with self._translated_errors():
-            return super().evaluate(
-                blocks_of(samples, samples.z.shape[-1]),
-                verbose=verbose,
-                callbacks=callbacks,
-                return_dict=return_dict,
-            )
+            block = blocks_of(samples, samples.z.shape[-1])
+            arguments = {"callbacks": callbacks, "return_dict": return_dict}
+            return super().evaluate(block, verbose=verbose, **arguments)
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -499,11 +477,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
     ) -> Posterior:
         """The posterior of the signal after the last sample, at any points; its prior before any.
 
-        Args:
-            x: Inputs, `[M]` or `[M, D]`; `[B, M, D]` where each of B streams has its own.
-            observed: Whether to add the noise of a measurement to the signal.
-            noise_variance: The known part of that noise, as for `ExactGP.posterior`.
-            noise_groups: The groups of the measurements, as for `ExactGP.posterior`.
+        Arguments are as for `ExactGP.posterior`, x being `[M]`, `[M, D]`, or `[B, M, D]` where each
+        of B streams has its own.
 
         Returns:
             A `ComplexNormal` of `[M]` or `[B, M]`; as for `ExactGP.posterior`.
@@ -590,8 +565,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             signal = cell.predict(state, Sample(None, x))
             return (signal.map(lambda a: a[0]) if is_single else signal)._asdict()
 
-        arguments = [points(cell.dimensions, tf.as_dtype(self.variable_dtype))]
-        return self._served_with(predict, arguments, cell)
+        points = tf.TensorSpec([None, cell.dimensions], tf.as_dtype(self.variable_dtype), "x")
+        return self._served_with(predict, [points], cell)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and the shapes of the window if there is one."""

@@ -60,16 +60,12 @@ class Sliding(Policy):
         gone = tf.concat(gone, axis=1)
         for j in range(m):
             chol = cholesky_update(chol, gone[..., j])
-        return window._replace(
-            x=tf.concat([window.x[:, 1:], sample.x[:, None]], axis=1),
-            z=tf.concat([window.z[:, 1:], z[:, None]], axis=1),
-            age=tf.concat([window.age[:, 1:], tf.zeros_like(window.age[:, :1])], axis=1),
-            chol=chol,
-            noise=tuple(
-                tf.concat([buffer[:, 1:], tf.expand_dims(a, 1)], axis=1)
-                for buffer, a in zip(window.noise, sample.noise, strict=False)
-            ),
-        )
+
+        def moved(buffer: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
+            return tf.concat([buffer[:, 1:], tf.expand_dims(a, 1)], axis=1)
+
+        row = (sample.x, z, tf.zeros_like(window.age[:, 0]), *sample.noise)
+        return window.map_points(moved, row)._replace(chol=chol)
 
     def _given_the_others(
         self,
@@ -92,8 +88,6 @@ class Sliding(Policy):
         noise = SecondMoments(noise.k + as_complex(sample.jitter), noise.c)
         signal = clipped(variance.map(lambda a: a[:, 0, 0]).map(tf.subtract, noise))
         signal = signal.map(functools.partial(tf.where, full), sample.signal)
-        return sample._replace(
-            mean=tf.where(full, z - innovation, sample.mean),
-            signal=signal,
-            pivot=recursion.pivot(signal, sample.jitter, sample.noise),
-        )
+        mean = tf.where(full, z - innovation, sample.mean)
+        pivot = recursion.pivot(signal, sample.jitter, sample.noise)
+        return sample._replace(mean=mean, signal=signal, pivot=pivot)

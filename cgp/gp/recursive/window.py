@@ -4,6 +4,7 @@ A buffer has room for C points, of which the first `size` are in use. Unused row
 factor, rows of the identity. No shape changes as a stream goes on, so nothing is traced again.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,11 @@ class Window(NamedTuple):
     def in_use(self) -> tf.Tensor:
         """Which rows hold a point, bool, `[B, C]`."""
         return tf.expand_dims(self.size, -1) > np.arange(self.x.shape[1], dtype=np.int32)
+
+    def map_points(self, function: Callable[..., tf.Tensor], *rows: Sequence) -> "Window":
+        """Applies a function to the buffers of points, x, z, age and noise, with rows of each."""
+        x, z, age, *noise = map(function, (self.x, self.z, self.age, *self.noise), *rows)
+        return self._replace(x=x, z=z, age=age, noise=tuple(noise))
 
     def data(self, single: bool = False) -> Data:
         """The points as data, unused rows as missing; without batch axes if `single`."""
@@ -90,14 +96,10 @@ def put_row(buffer: tf.Tensor, slot: tf.Tensor, value: tf.Tensor, where: tf.Tens
 def append_point(
     chol: tf.Tensor, white: tf.Tensor, pivot: tf.Tensor, slot: tf.Tensor, where: tf.Tensor
 ) -> tf.Tensor:
-    """A factor with the rows [wᴴ pivot] of one point in place of rows of the identity.
+    """A factor `[B, n, n]` with the rows [wᴴ pivot] of one point in place of rows of the identity.
 
-    Args:
-        chol: The factor, `[B, n, n]`.
-        white: w, `[B, n, m]`, zero from the rows of the point on.
-        pivot: Lower triangular, `[B, m, m]`.
-        slot: The place of the point, int32, `[B]`.
-        where: Streams that gain the point, bool, `[B]`.
+    w, `white`, `[B, n, m]`, is zero from the rows of the point on; `pivot`, `[B, m, m]`, is lower
+    triangular; `slot`, `[B]`, is the place of the point in the streams that gain it, `where`.
     """
     n, m = white.shape[-2:]
     here = tf.one_hot(slot, n // m, dtype=chol.dtype)[:, None, :, None]

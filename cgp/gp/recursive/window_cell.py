@@ -15,10 +15,9 @@ from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp.data import SampleNoise, arranged, as_inputs_and_targets, check_squares, flattened
 from cgp.gp.posterior import posterior
 from cgp.gp.recursive import native_scan
-from cgp.gp.recursive.block_likelihood import block_loss
 from cgp.gp.recursive.budget import NUGGET
 from cgp.gp.recursive.window import Window
-from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.gp.recursive.window_recursion import WindowRecursion, block_loss
 from cgp.gp.stream_samples import GaussianProcessCell
 from cgp.kernels.points import LARGEST, as_points, exactly
 from cgp.linalg import NotPositiveDefiniteError, stored_cholesky
@@ -78,18 +77,8 @@ def _unpickled(further: tuple[str, ...], arrays: tuple) -> Any:
 class WindowCell(GaussianProcessCell):
     """The points of a window and their factor, and their update by a sample.
 
-    Factors belong to hyperparameters, and are computed again when these change.
-
-    Args:
-        recursion: How windows take samples.
-        real_dtype: "float64" or "float32".
-        check_inputs: As for `GaussianProcessCell`.
-        parameters: The hyperparameters by name, for priors and errors.
-        settings: What tells the recursion from others, by name.
-
-    Attributes:
-        recursion: How windows take samples.
-        settings: The argument of that name.
+    Factors belong to hyperparameters, and are computed again when these change. Hyperparameters
+    are asked for by name for priors and errors; settings, by name, tell recursions apart.
     """
 
     variable_prefix = "window"
@@ -113,10 +102,8 @@ class WindowCell(GaussianProcessCell):
             self._extra = recursion.policy.empty(one_point)  # for its structure
         self._extra_fields = getattr(self._extra, "_fields", ())
         self.blank_is_current = not self._extra_fields
-        noise = (
-            ["noise_variance"] if self.group_count is None else ["noise_variance", "noise_group"]
-        )
-        self.State = window_state(*self._extra_fields, *noise)
+        group = () if self.group_count is None else ("noise_group",)
+        self.State = window_state(*self._extra_fields, "noise_variance", *group)
 
     def sized_for(self, samples: Sample) -> "WindowCell":
         """The cell for the number of dimensions of places."""
@@ -146,20 +133,15 @@ class WindowCell(GaussianProcessCell):
         capacity = self.recursion.capacity
         rows = capacity * self.process.form.multiplicity
         numbers = 2 if self.process.is_proper else 1  # of an element
-        check_size(
-            count * (numbers * rows**2 + capacity * (dimensions + 4)),
-            f"capacity {capacity} of {count} streams over {dimensions} dimensions",
-            self.real_dtype,
-            "take a smaller capacity",
-        )
+        size = count * (numbers * rows**2 + capacity * (dimensions + 4))
+        words = f"capacity {capacity} of {count} streams over {dimensions} dimensions"
+        check_size(size, words, self.real_dtype, "take a smaller capacity")
 
     def structure(self) -> dict[str, Any]:
         """Kernel, mean and settings, as JSON values."""
         groups = {} if self.group_count is None else {"groups": self.group_count}
         layers = {"kernel": self.process.kernel, "mean": self.process.mean}
         return {**{k: structure_of(a) for k, a in layers.items()}, **self.settings, **groups}
-
-    # --- the state -------------------------------------------------------------------------------
 
     def window(self, state: Any) -> Window:
         """A state as the window of a recursion."""
@@ -177,11 +159,7 @@ class WindowCell(GaussianProcessCell):
         return self.state(self.recursion.empty(batch_size, self.dimensions or 1, self.real_dtype))
 
     def initial_state(self, batch_size: Any, sample: Sample | None = None) -> Any:
-        """Empty windows, at the present hyperparameters.
-
-        Raises:
-            ValueError: The number of streams is not known.
-        """
+        """Empty windows at the present hyperparameters; the number of streams must be known."""
         if tf.is_tensor(batch_size):
             shape = None if sample is None else sample.z.shape
             batch_size = tf.get_static_value(batch_size) if shape is None else shape[0]
@@ -243,10 +221,9 @@ class WindowCell(GaussianProcessCell):
         if self.dimensions is None and isinstance(state, tuple | list) and len(state) >= points:
             dimensions = np.shape(state[1])[-1:] or (1,)
             return self.of_dimensions(dimensions[0]).checked_state(state)
-        has_own_noise = self.State._fields[-1] != "noise_variance" or not isinstance(
-            state, tuple | list
-        )
-        if not has_own_noise and len(state) == len(self.State._fields) - 1:
+        fields = self.State._fields
+        is_short = isinstance(state, tuple | list) and len(state) == len(fields) - 1
+        if is_short and fields[-1] == "noise_variance":
             state = (*state, np.zeros(np.shape(state[3]), self.real_dtype))
         state, streams = super().checked_state(state)
         if np.any((state.size < 0) | (state.size > self.recursion.capacity)):
@@ -264,9 +241,8 @@ class WindowCell(GaussianProcessCell):
     def completed(self, state: Any) -> Any:
         """Windows that a user has given, with the factors of their points.
 
-        Raises:
-            ValueError: Windows that the process cannot have; a factor of a policy that keeps more
-                than points which is not theirs.
+        A ValueError for windows that the process cannot have, and for a factor of a policy that
+        keeps more than points which is not theirs.
         """
         state = tf.nest.map_structure(np.asarray, state)
         used = np.arange(self.recursion.capacity) < state.size[:, None]
@@ -306,8 +282,6 @@ class WindowCell(GaussianProcessCell):
             chols[block] = self.recursion.refactorized(window).chol
         return chols
 
-    # --- samples ---------------------------------------------------------------------------------
-
     def check_against(self, state: Sequence[np.ndarray], sample: Sample) -> None:
         """Raises a ValueError for samples that windows have no room for."""
         if not self.recursion.policy.replaces:
@@ -319,12 +293,8 @@ class WindowCell(GaussianProcessCell):
         largest = LARGEST[self.real_dtype]
         is_near = tf.reduce_all(tf.abs(sample.x) <= largest)  # false for NaN too
         coming = tf.cast(tf.logical_not(is_nan(sample.z)), tf.int32)
-        return [
-            tf.debugging.Assert(is_near, [f"x must be {largest:.2g} at most, got", sample.x]),
-            *self.recursion.policy.room(self.window(state), coming),
-        ]
-
-    # --- steps -----------------------------------------------------------------------------------
+        check = tf.debugging.Assert(is_near, [f"x must be {largest:.2g} at most, got", sample.x])
+        return [check, *self.recursion.policy.room(self.window(state), coming)]
 
     def step(self, state: Any, sample: Sample) -> tuple[Any, Step]:
         """Predicts samples `[B]`, and takes them into the windows unless they are missing."""
@@ -396,8 +366,6 @@ class WindowCell(GaussianProcessCell):
             f"{parameters}. The window is as it was"
         )
 
-    # --- compiled --------------------------------------------------------------------------------
-
     def compiled(self, streams: int | None) -> "CompiledSteps":
         """The recursion by the compiled core, on arrays."""
         return CompiledSteps(self)
@@ -418,11 +386,7 @@ class WindowCell(GaussianProcessCell):
 
 
 class CompiledSteps:
-    """Samples taken into windows by the compiled core, where all of them have one noise.
-
-    Args:
-        cell: The cell of the windows.
-    """
+    """Samples taken into windows by the compiled core, where all of them have one noise."""
 
     def __init__(self, cell: WindowCell):
         self._window = CompiledWindow(cell.recursion)
@@ -460,13 +424,9 @@ class CompiledSteps:
 
 
 def completed_weights(store: Mapping[str, Any], variables: Sequence[Any]) -> dict[str, Any]:
-    """The weights of a file by number, brought to the present format.
+    """The weights of a file by number, brought to the present format of variables.
 
     Before points had noise there was none of theirs, and all streams of a budget shared one.
-
-    Args:
-        store: Those of the file.
-        variables: The variables that they are for.
     """
     values, names = [store[str(i)] for i in range(len(store))], [v.name for v in variables]
     if "window_noise_variance" in names and len(values) == len(variables) - 1:
@@ -490,13 +450,10 @@ def _common_noise(sample: Sample) -> tuple[float, int] | None:
 
 
 def _append_noise(
-    noise_of_points: Sequence[np.ndarray],
-    sizes: np.ndarray,
-    coming: np.ndarray,
-    noise: tuple[float, int],
+    buffers: Sequence[np.ndarray], sizes: np.ndarray, coming: np.ndarray, noise: tuple[float, int]
 ) -> None:
     """Adds points of one noise to those of windows, `[B, C]`, in place; the oldest leave."""
-    for rows, number in zip(noise_of_points, noise, strict=False):
+    for rows, number in zip(buffers, noise, strict=False):
         for row, size, count in zip(rows, sizes, coming, strict=True):
             points = np.concatenate([row[:size], np.full(count, number, row.dtype)])[-row.size :]
             row[: points.size] = points
@@ -519,11 +476,7 @@ class _Take(ctypes.Structure):  # as window_take.cpp declares it
 
 
 class CompiledWindow:
-    """The window recursion at the present hyperparameters, as arguments of the C function.
-
-    Args:
-        recursion: The recursion.
-    """
+    """The window recursion at the present hyperparameters, as arguments of the C function."""
 
     def __init__(self, recursion: WindowRecursion):
         self._recursion = recursion
@@ -536,27 +489,20 @@ class CompiledWindow:
         self._noise_variances, self._circularity = np.zeros(1), 0.0 + 0.0j
 
     def serves(self, values: bytes) -> bool:
-        """Whether it can take samples in: it knows the kernel.
-
-        Args:
-            values: The present values of the hyperparameters.
-        """
+        """Whether it knows the kernel; values are the present ones of the hyperparameters."""
         if native.core().library is None:
             return False
         if values != self._values:
-            self._read_hyperparameters()
+            process, arguments = self._recursion.process, self._arguments
+            self._program = process.kernel.program()
+            if self._program is not None:
+                arguments.program = self._program.ctypes.data
+                arguments.program_size = self._program.size
+            self._noise_variances = np.ravel(process.learned_noise_variance())
+            circularity = process.noise_circularity
+            self._circularity = 0.0 if circularity is None else complex(circularity.numpy())
             self._values = values
         return self._program is not None
-
-    def _read_hyperparameters(self) -> None:
-        process, arguments = self._recursion.process, self._arguments
-        self._program = process.kernel.program()
-        if self._program is not None:
-            arguments.program = self._program.ctypes.data
-            arguments.program_size = self._program.size
-        self._noise_variances = np.ravel(process.learned_noise_variance())
-        circularity = process.noise_circularity
-        self._circularity = 0.0 if circularity is None else complex(circularity.numpy())
 
     def take(
         self,
@@ -566,19 +512,12 @@ class CompiledWindow:
         known_variance: float = 0.0,
         group: int = 0,
     ) -> Step | None:
-        """Takes samples into windows, all of which have the same noise.
+        """Takes samples, x `[B, T, D]` and z `[B, T]`, of one noise into windows.
 
-        Args:
-            x: Inputs, `[B, T, D]`.
-            z: Observations, complex, `[B, T]`; NaN where missing.
-            window: The arrays of the fields of `Window`, changed in place; that of the noise of
-                points, which may be left out, is not.
-            known_variance: The known part of the noise of the samples.
-            group: Their group.
-
-        Returns:
-            A `Step` of NumPy arrays, `[B, T]`; or None, and the windows are unchanged, where a
-            factor fails: TensorFlow then says what is wrong.
+        The arrays of the window are those of the fields of `Window`, changed in place; that of the
+        noise of points, which may be left out, is not. Returns a `Step` of NumPy arrays, `[B, T]`;
+        or None, and the windows are unchanged, where a factor fails: TensorFlow then says what is
+        wrong.
         """
         _, held_x, held_z, _, chol, *basis = window
         has_basis = len(basis) > 2  # besides the noise of points, one or two arrays if any

@@ -17,6 +17,7 @@ step ("back to the prior", Van Vaerenbergh, Lázaro-Gredilla & Santamaría, IEEE
 """
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,27 +28,19 @@ from cgp.distributions.forms import SecondMoments, as_matrices, clipped
 from cgp.gp.data import Data
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.posterior import Conditioned
-from cgp.gp.recursive.window import (
-    OneStepPrediction,
-    Window,
-    append_point,
-    put_row,
-    repeated,
-)
-from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened
+from cgp.gp.recursive.window import OneStepPrediction, Window, append_point, put_row, repeated
+from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened, log_density
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import as_complex, complex_dtype, is_nan, nan, real_as, squared_modulus
+from cgp.training.parameters import Parameter
 
 
 class Policy:
     """What a window does when it is full, and what it keeps for that. Subclasses are the policies.
 
-    A policy is one file with a subclass, and one line in `RecursiveGP`. The defaults here are those
-    of a window that keeps its points with their targets and nothing else.
-
-    Args:
-        process: The process, its data ordered by point. A subclass refuses here, with a
-            `ValueError`, a process that it does not work for.
+    A policy is a subclass, and one line in `RecursiveGP`. The defaults here are those of a window
+    that keeps its points with their targets and nothing else. A subclass refuses in its
+    constructor, with a `ValueError`, a process that it does not work for.
     """
 
     replaces = True
@@ -59,31 +52,17 @@ class Policy:
         self.process = process
 
     def check_room(self, capacity: int, sizes: np.ndarray, coming: np.ndarray) -> None:
-        """Raises a `ValueError` if samples cannot be taken in.
-
-        Args:
-            capacity: The number of points that a window has room for.
-            sizes: Points in the windows, int, `[B]`.
-            coming: Observations that are to enter, int, `[B]`.
-        """
+        """Raises a ValueError if windows of `sizes` points, `[B]`, lack room for `coming` more."""
 
     def room(self, window: Window, coming: tf.Tensor) -> list[tf.Operation]:
-        """Assertions of the same, for graphs.
-
-        Args:
-            window: The windows.
-            coming: Observations that are to enter, int, `[B]`.
-        """
+        """Assertions of a graph that windows have room for as many more points as are `coming`."""
         del window, coming
         return []
 
     def empty(self, chol: tf.Tensor) -> Any:
         """What is kept besides the points before any data: a named tuple of tensors, or ().
 
-        The first axis of each is that of the streams.
-
-        Args:
-            chol: The factor of the empty window, `[B, n, n]`.
+        The first axis of each is that of the streams, as of the factor of the empty window.
         """
         return ()
 
@@ -94,10 +73,7 @@ class Policy:
     def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
         """M at the present hyperparameters, `[B, n, n]`; a gradient reaches them.
 
-        Args:
-            window: The window.
-            gram: `gram` of its points, jitter included.
-            weights: The weights of forgetting, `[B, n, n]`, or None for ones.
+        `gram` is that of the points, jitter included; the weights of forgetting are None for ones.
         """
         return gram if weights is None else gram * weights
 
@@ -108,29 +84,14 @@ class Policy:
     def check_loaded(self, recursion: "WindowRecursion", window: Window) -> bool:
         """Whether factors that were loaded are those of their points at these hyperparameters.
 
-        Args:
-            recursion: The recursion that calls.
-            window: The window, with values.
-
-        Returns:
-            False for factors that are to be recomputed.
-
-        Raises:
-            ValueError: They are other factors, and cannot be recomputed.
+        False for factors that are to be recomputed; a ValueError for others that cannot be.
         """
         return recursion.is_factored(window)
 
     def appended(
         self, extra: Any, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
     ) -> Any:
-        """What `empty` starts, after a point has entered a window with room.
-
-        Args:
-            extra: Before it.
-            sample: The sample.
-            slot: Its place, `[B]`.
-            where: Streams that it enters, bool, `[B]`.
-        """
+        """What `empty` starts, after a sample has entered the streams `where` as point `slot`."""
         return extra
 
     def replace(
@@ -144,28 +105,40 @@ class Policy:
     ) -> tuple[Window, Marginals]:
         """A sample enters, and a point leaves the windows that are full.
 
-        Args:
-            recursion: The recursion that calls.
-            window: Before the sample.
-            sample: The prediction of it.
-            z: Its observation, complex, `[B]`.
-            is_observed: Streams where it is not missing, bool, `[B]`.
-            full: Those among them whose window is full, bool, `[B]`; at least one.
-
-        Returns:
-            The windows after it, and the signal at x given it too.
+        `is_observed` are the streams where the sample is not missing, and `full`, at least one,
+        those among them whose window is full. Returns the windows after it, and the signal at x
+        given it too.
         """
         raise NotImplementedError
 
 
-class WindowRecursion:
-    """The recursion of a Gaussian process over samples.
+class Growing(Policy):
+    """The policy of a window that keeps all its points, and takes no more when it is full."""
 
-    Args:
-        process: The process, its data ordered by point.
-        capacity: The number of points that a window has room for, C.
-        policy: What happens when a window is full.
-        forgetting: λ.
+    replaces = False
+    is_compiled = True
+
+    def check_room(self, capacity: int, sizes: np.ndarray, coming: np.ndarray) -> None:
+        """Raises a ValueError for observations beyond the capacity."""
+        if np.any(sizes + coming > capacity):
+            raise ValueError(
+                f"capacity is {capacity}: a growing process that holds {np.max(sizes)} points "
+                f"cannot take in {np.max(coming)} more. Make it with a larger capacity, or with "
+                'policy="sliding" or policy="budget"'
+            )
+
+    def room(self, window: Window, coming: tf.Tensor) -> list[tf.Operation]:
+        """Asserts that the capacity is enough."""
+        capacity = window.x.shape[1]
+        has_room = tf.reduce_all(window.size + coming <= capacity)
+        message = f"capacity is {capacity}: a growing process takes in no more; points held, coming"
+        return [tf.debugging.Assert(has_room, [message, window.size, coming])]
+
+
+class WindowRecursion:
+    """The recursion of a Gaussian process, its data ordered by point, over samples.
+
+    The capacity is C, and forgetting is λ.
     """
 
     def __init__(self, process: SignalPlusNoise, capacity: int, policy: Policy, forgetting: float):
@@ -178,6 +151,8 @@ class WindowRecursion:
         working = complex_ if self.process.is_proper else real
         rows = self.capacity * self.process.form.multiplicity
         chol = tf.eye(rows, batch_shape=[streams], dtype=working)
+        is_grouped = len(self.process.noise_variance.variable.shape) > 0
+        dtypes_of_noise = [real, tf.int32] if is_grouped else [real]
         return Window(
             size=tf.zeros([streams], tf.int32),
             x=tf.zeros([streams, self.capacity, dimensions], real),
@@ -185,25 +160,14 @@ class WindowRecursion:
             age=tf.zeros([streams, self.capacity], real),
             chol=chol,
             extra=self.policy.empty(chol),
-            noise=self._empty_noise(streams, real),
+            noise=tuple(tf.zeros([streams, self.capacity], dtype) for dtype in dtypes_of_noise),
         )
-
-    def _empty_noise(self, streams: int, real: tf.DType) -> tuple[tf.Tensor, ...]:
-        is_grouped = len(self.process.noise_variance.variable.shape) > 0
-        dtypes = [real, tf.int32] if is_grouped else [real]
-        return tuple(tf.zeros([streams, self.capacity], dtype) for dtype in dtypes)
-
-    # --- covariance and targets at the present hyperparameters -----------------------------------
 
     def jitter(self, prior: SecondMoments, noise: SampleNoise = COMMON_NOISE) -> tf.Tensor:
         """The variance that rounding takes from observations at this capacity, real, `[B, N]`.
 
         It is added to the noise: points that are equal, or nearly, then leave a factor of full rank
-        however small the noise variance.
-
-        Args:
-            prior: The prior moments of the signal, `[B, N]`.
-            noise: The noise of the observations.
+        however small the noise variance. `prior` are the prior moments of the signal, `[B, N]`.
         """
         variance = tf.math.real(self.process.with_noise(prior, noise).k)
         rows = self.capacity * self.process.form.multiplicity
@@ -214,9 +178,8 @@ class WindowRecursion:
     def jitter_of_rows(self, data: Data) -> tf.Tensor:
         """The jitter on the diagonal of working matrices, `[B, n]`; zero in unused rows."""
         m = self.process.form.multiplicity
-        jitter = (
-            self.jitter(self.process.marginal(data.x), data.noise) / m
-        )  # a composite has a part of the variance in each row
+        # A composite has a part of the variance in each row.
+        jitter = self.jitter(self.process.marginal(data.x), data.noise) / m
         jitter = tf.where(data.present, jitter, tf.zeros_like(jitter))
         return repeated(jitter, m)
 
@@ -230,9 +193,7 @@ class WindowRecursion:
     def covariance(self, window: Window, gram: tf.Tensor | None = None) -> tf.Tensor:
         """M at the present hyperparameters, `[B, n, n]`: a gradient reaches them.
 
-        Args:
-            window: The window.
-            gram: `self.gram(window)` where it is known.
+        `gram` is `self.gram(window)` where it is known.
         """
         gram = self.gram(window) if gram is None else gram
         if self.forgetting == 1.0:
@@ -300,30 +261,19 @@ class WindowRecursion:
         white = tf.linalg.triangular_solve(chol, self.targets(window))
         return Conditioned(self.process.form, chol, Whitened(white, None, None, None))
 
-    # --- a step ----------------------------------------------------------------------------------
-
     def step(
         self, window: Window, x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE
     ) -> tuple[Window, Step]:
         """One step: forget, predict, and take the sample in unless it is missing.
 
-        Args:
-            window: Before the step.
-            x: Inputs, `[B, D]`.
-            z: Observations, complex, `[B]`; NaN where missing.
-            noise: Their noise, `[B]`.
-
-        Returns:
-            The window after it, and a `Step` of tensors `[B]`.
+        Inputs are `[B, D]`, observations and noise `[B]`, and so are the tensors of the `Step`.
         """
         window = self._forget(window)
         sample = self.predict(window, x, noise)
         is_observed = ~is_nan(z)
-        step = Step(
-            _marginals(sample.mean, sample.observed),
-            tf.where(is_observed, z - sample.mean, nan(z.dtype)),
-            _marginals(sample.mean, sample.signal),
-        )
+        innovation = tf.where(is_observed, z - sample.mean, nan(z.dtype))
+        signal = _marginals(sample.mean, sample.signal)
+        step = Step(_marginals(sample.mean, sample.observed), innovation, signal)
 
         def take_in() -> tuple[Window, Step]:
             after, filtered = self._take_in(window, sample, z, is_observed)
@@ -337,16 +287,14 @@ class WindowRecursion:
         """T steps; x is `[B, T, D]`, z and noise `[B, T]`, as are the tensors of the `Step`."""
         steps = tf.shape(z)[1]
         moments = Marginals(z.dtype, x.dtype, z.dtype)
-        arrays = tf.nest.map_structure(
-            lambda dtype: tf.TensorArray(dtype, steps, element_shape=z.shape[:1]),
-            Step(moments, z.dtype, moments),
-        )
+        array = functools.partial(tf.TensorArray, size=steps, element_shape=z.shape[:1])
+        arrays = tf.nest.map_structure(array, Step(moments, z.dtype, moments))
 
         def body(t: tf.Tensor, window: Window, arrays: Step) -> tuple[tf.Tensor, Window, Step]:
             of_sample = noise.map(lambda a: a[:, t])
             window, step = self.step(window, x[:, t], z[:, t], of_sample)
-            write = functools.partial(_write, t)
-            return t + 1, window, tf.nest.map_structure(write, arrays, step)
+            arrays = tf.nest.map_structure(lambda array, a: array.write(t, a), arrays, step)
+            return t + 1, window, arrays
 
         _, window, arrays = tf.while_loop(
             lambda t, *_: t < steps, body, (0, window, arrays), parallel_iterations=1
@@ -361,10 +309,8 @@ class WindowRecursion:
         ages = window.in_use & ~self.is_forgotten(window)  # it would overflow one day
         factor = tf.where(ages, tf.constant(self.forgetting**-0.5, window.x.dtype), 1.0)
         rows = repeated(factor, self.process.form.multiplicity)[..., None]
-        return window._replace(
-            chol=window.chol * tf.cast(rows, window.chol.dtype),
-            age=window.age + tf.cast(ages, window.age.dtype),
-        )
+        chol = window.chol * tf.cast(rows, window.chol.dtype)
+        return window._replace(chol=chol, age=window.age + tf.cast(ages, window.age.dtype))
 
     def predict(self, window: Window, x: tf.Tensor, noise: SampleNoise) -> OneStepPrediction:
         """The sample at x `[B, D]` with noise `[B]`, given the window."""
@@ -399,8 +345,6 @@ class WindowRecursion:
         variance = SecondMoments(k + as_complex(jitter), c)
         return tf.linalg.cholesky(self.process.form.covariance(as_matrices(variance)))
 
-    # --- taking a sample in ----------------------------------------------------------------------
-
     def _take_in(
         self, window: Window, sample: OneStepPrediction, z: tf.Tensor, is_observed: tf.Tensor
     ) -> tuple[Window, Marginals]:
@@ -424,17 +368,12 @@ class WindowRecursion:
     ) -> Window:
         """The window with one more point, in the streams where bool `[B]`, which have room."""
         slot = tf.minimum(window.size, window.x.shape[1] - 1)
-        return Window(
+        row = (sample.x, z, tf.zeros_like(window.age[:, 0]), *sample.noise)
+        after = window.map_points(lambda buffer, a: put_row(buffer, slot, a, where), row)
+        return after._replace(
             size=window.size + tf.cast(where, tf.int32),
-            x=put_row(window.x, slot, sample.x, where),
-            z=put_row(window.z, slot, z, where),
-            age=put_row(window.age, slot, tf.zeros_like(window.age[:, 0]), where),
             chol=append_point(window.chol, sample.white, sample.pivot, slot, where),
             extra=self.policy.appended(window.extra, sample, slot, where),
-            noise=tuple(
-                put_row(buffer, slot, a, where)
-                for buffer, a in zip(window.noise, sample.noise, strict=False)
-            ),
         )
 
     def filtered(
@@ -465,9 +404,81 @@ def _only(a: tf.Tensor) -> tf.Tensor:
     return a[..., 0]
 
 
-def _write(t: tf.Tensor, array: tf.TensorArray, value: tf.Tensor) -> tf.TensorArray:
-    return array.write(t, value)
-
-
 def _marginals(mean: tf.Tensor, moments: SecondMoments) -> Marginals:
     return Marginals(mean, tf.math.real(moments.k), moments.c_or_zeros())
+
+
+# --- blocks, and their predictive density given the window: the loss of a stream -----------------
+
+
+def blocks_of(samples: Data, size: int) -> tf.data.Dataset:
+    """Blocks of `size` samples as `RecursiveGP.call` takes them; the last one may be shorter."""
+    x, z = (tf.constant(a[0] if samples.is_single else a) for a in (samples.x, samples.z))
+    noise = samples.noise.map(tf.constant)
+
+    def cut(first: tf.Tensor) -> tuple:
+        of_block = noise.map(lambda a: a[:, first : first + size])
+        return ((x[..., first : first + size, :], z[..., first : first + size], of_block),)
+
+    return tf.data.Dataset.range(0, z.shape[-1], size).map(cut)
+
+
+def of_each_stream(data: Data, streams: int, dimensions: int | None) -> Data:
+    """A block with inputs for each stream, `[B, T, D]`; inputs that they share are repeated."""
+    z = tf.ensure_shape(data.z, [streams, None])
+    x = tf.broadcast_to(data.x, [streams, tf.shape(z)[1], tf.shape(data.x)[2]])
+    noise = data.noise.map(lambda a: tf.broadcast_to(a, tf.shape(z)))
+    return data._replace(x=tf.ensure_shape(x, [streams, None, dimensions]), z=z, noise=noise)
+
+
+def block_loss(
+    recursion: WindowRecursion,
+    window: Window,
+    chol: tf.Tensor,
+    data: Data,
+    parameters: Iterable[Parameter],
+) -> tf.Tensor:
+    """The negative log predictive density of a block per sample, less the log density of priors.
+
+    A prior weighs as one sample among those of the block and those in the windows, which are those
+    before the block. Gradients reach the hyperparameters from their factor, `chol`. Each stream has
+    inputs of its own, `[B, T, D]`.
+    """
+    count = tf.maximum(tf.reduce_sum(data.counts), 1.0)
+    loss = -tf.reduce_sum(log_predictive(recursion, window, chol, data)) / count
+    points = tf.cast(tf.reduce_sum(window.size), loss.dtype)
+    for parameter in parameters:
+        if parameter.prior is not None:
+            loss -= parameter.log_prior() / (count + points)
+    return loss
+
+
+def log_predictive(
+    recursion: WindowRecursion, window: Window, chol: tf.Tensor, data: Data
+) -> tf.Tensor:
+    """The log density of a block given the windows before it, `[B]`, with gradients.
+
+    By the chain rule it is the sum of the log densities of one-step predictions, each given the
+    window and the samples of the block before it; no point leaves in between.
+    """
+    process, real = recursion.process, data.x.dtype
+    conditioned = recursion.conditioned(window, chol)
+    cross = process.in_data_order(process.cross(window.data(), data.x), axis=-1)
+    v = tf.linalg.triangular_solve(chol, cross)
+    covariance = process.covariance(data)
+    if recursion.forgetting < 1.0:
+        # The sample of step j is correlated with the window by λ^{j/2}, with that of step i by
+        # λ^{|i−j|/2}.
+        steps = tf.range(1, tf.shape(data.z)[-1] + 1)
+        steps = tf.cast(repeated(steps, process.form.multiplicity), real)
+        weight = tf.constant(recursion.forgetting**0.5, real)
+        v *= tf.cast(weight**steps, v.dtype)
+        covariance *= tf.cast(weight ** tf.abs(steps[:, None] - steps), v.dtype)
+    v *= process.keep(data, v.dtype)[:, None, :]
+    mean = tf.linalg.matmul(v, conditioned.white.residual, adjoint_a=True)
+    covariance -= tf.linalg.matmul(v, v, adjoint_a=True)
+    jitter = real_as(recursion.jitter_of_rows(data), v.dtype)
+    covariance = tf.linalg.set_diag(covariance, tf.linalg.diag_part(covariance) + jitter)
+    factor, residual = cholesky(tf.stop_gradient(covariance)), process.targets(data) - mean
+    log_densities = log_density(covariance, residual, None, factor, process.form.scale)
+    return log_densities[:, 0] - data.counts * process.form.log_normalizer

@@ -33,17 +33,12 @@ def r_hat(draws: np.ndarray) -> float:
 def effective_size(draws: np.ndarray) -> float:
     """How many independent draws would tell as much of the middle of the posterior: the bulk size.
 
-    With ρ_t the autocorrelation of the scores at a lag t, to which the variance between chains
-    adds, it is S/τ, `τ = −1 + 2 Σ_k P_k`, over the sums of pairs `P_k = ρ_2k + ρ_2k+1`. These are
-    positive and fall in a reversible chain: the sum ends before the first negative one, and one
-    that is larger than those before it counts as the least of them (Geyer, Statistical Science 7,
-    1992). As τ of chains that alternate may be about zero, it is at least 1/log₁₀ S.
-
-    Args:
-        draws: Real, `[chains, draws]`, at least 4 of each.
-
-    Returns:
-        A number; NaN of draws that are all equal.
+    Draws are real, `[chains, draws]`, at least 4 of each; NaN of draws that are all equal. With ρ_t
+    the autocorrelation of the scores at a lag t, to which the variance between chains adds, it is
+    S/τ, `τ = −1 + 2 Σ_k P_k`, over the sums of pairs `P_k = ρ_2k + ρ_2k+1`. These are positive and
+    fall in a reversible chain: the sum ends before the first negative one, and one that is larger
+    than those before it counts as the least of them (Geyer, Statistical Science 7, 1992). As τ of
+    chains that alternate may be about zero, it is at least 1/log₁₀ S.
     """
     scores = _scores(_halves(draws))
     n = scores.shape[1]
@@ -97,13 +92,7 @@ def _autocovariances(chains: np.ndarray) -> np.ndarray:
 def convergence_problems(
     chains: Chains, r_hat: dict[str, np.ndarray], effective_sizes: dict[str, np.ndarray]
 ) -> list[str]:
-    """Signs that chains have not converged, in words; none if there are none.
-
-    Args:
-        chains: The draws.
-        r_hat: R-hat, by name of hyperparameters.
-        effective_sizes: Their effective sizes, likewise.
-    """
+    """Signs that chains have not converged, in words, from diagnostics by name."""
     problems = []
     stuck = np.all(chains.points == chains.points[:, :1], axis=(1, 2))
     if stuck.any():

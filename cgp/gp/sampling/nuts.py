@@ -8,7 +8,7 @@ each window.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +17,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.gp.data import Data
 from cgp.gp.laplace import hessian
-from cgp.gp.sampling.coordinates import Coordinates
-from cgp.gp.sampling.density import attached, values_and_gradients
-from cgp.gp.sampling.weak_priors import WeakPrior
+from cgp.gp.sampling.density import Coordinates, WeakPriors, attached, values_and_gradients
 from cgp.statespace.compiled import graph_of
 
 _ACCEPTED = 0.75  # the share of proposals that dual averaging aims at
@@ -70,19 +68,14 @@ class Chains(NamedTuple):
 
 
 class Sampler:
-    """The compiled functions of a process: its density, and segments of chains.
-
-    Args:
-        gp: A `MaximumLikelihoodGP`.
-        coordinates: Those of its hyperparameters.
-    """
+    """The compiled functions of a `MaximumLikelihoodGP`: its density, and segments of chains."""
 
     def __init__(self, gp: Any, coordinates: Coordinates):
         self._gp, self.coordinates = gp, coordinates
         self.density, self.segment = graph_of(self._density), graph_of(self._segment)
 
     def _density(
-        self, data: Data, weak: Sequence[WeakPrior | None], points: tf.Tensor
+        self, data: Data, weak: WeakPriors, points: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         with native.own_graph():
             return values_and_gradients(self._gp, self.coordinates, data, points, weak)
@@ -90,7 +83,7 @@ class Sampler:
     def _segment(
         self,
         data: Data,
-        weak: Sequence[WeakPrior | None],
+        weak: WeakPriors,
         metric: tuple[tf.Tensor, tf.Tensor],
         y: tf.Tensor,
         step: tf.Tensor,
@@ -98,7 +91,7 @@ class Sampler:
         adaptations: tf.Tensor,
         seed: tf.Tensor,
     ) -> tuple[tf.Tensor, ...]:
-        """A segment of all chains.
+        """A segment of all chains, of `count` draws.
 
         Args:
             data: The data.
@@ -132,13 +125,9 @@ class Sampler:
 
         def trace(_: tf.Tensor, results: Any) -> tuple[tf.Tensor, ...]:
             step = results.inner_results
-            return (
-                step.target_log_prob,
-                step.has_divergence,
-                tf.exp(tf.minimum(step.log_accept_ratio, tf.zeros([], kind))),
-                step.leapfrogs_taken,
-                results.new_step_size,
-            )
+            acceptance = tf.exp(tf.minimum(step.log_accept_ratio, tf.zeros([], kind)))
+            of_step = (step.target_log_prob, step.has_divergence, acceptance, step.leapfrogs_taken)
+            return (*of_step, results.new_step_size)
 
         with native.own_graph():
             kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
@@ -154,7 +143,7 @@ class Sampler:
     def run(
         self,
         data: Data,
-        weak: Sequence[WeakPrior | None],
+        weak: WeakPriors,
         chains: int,
         draws: int,
         warmup: int,
@@ -163,17 +152,8 @@ class Sampler:
     ) -> Chains:
         """Draws from the posterior, after a warm-up that starts around the present values.
 
-        Args:
-            data: The data.
-            weak: Weak priors, in the order of the hyperparameters.
-            chains: The number of chains.
-            draws: The number of draws of each.
-            warmup: The number of draws before, which are dropped.
-            seed: The seed of all random numbers.
-            progress: Called with the number of draws that are done, the warm-up included.
-
-        Raises:
-            ValueError: The density has no value at the present hyperparameters.
+        `progress` is called with the number of draws that are done, the warm-up included. A
+        ValueError if the density has no value at the present hyperparameters.
         """
         rng, kind = np.random.default_rng(seed), self.coordinates.dtype
         evaluate = functools.partial(self._evaluated, data, weak)
@@ -182,16 +162,11 @@ class Sampler:
         step = 1.0
 
         def segment(count: int, adaptations: int) -> list[np.ndarray]:
-            arrays = self.segment(
-                data,
-                weak,
-                tuple(tf.constant(a, kind) for a in metric),
-                tf.constant(y, kind),
-                tf.constant(step, kind),
-                tf.constant(count),
-                tf.constant(adaptations),
-                tf.constant(rng.integers(2**31, size=2), tf.int32),
-            )
+            state = (tf.constant(y, kind), tf.constant(step, kind))
+            counts = (tf.constant(count), tf.constant(adaptations))
+            seed = tf.constant(rng.integers(2**31, size=2), tf.int32)
+            coordinates = tuple(tf.constant(a, kind) for a in metric)
+            arrays = self.segment(data, weak, coordinates, *state, *counts, seed)
             return [a.numpy() for a in arrays]
 
         done = 0
@@ -217,16 +192,12 @@ class Sampler:
         inside, log_density, diverged, acceptance, leapfrogs, _ = (
             np.concatenate(arrays) for arrays in zip(*segments, strict=True)
         )
-        return Chains(
-            np.swapaxes(metric.outside(inside), 0, 1),
-            np.swapaxes(log_density, 0, 1),
-            np.swapaxes(diverged, 0, 1),
-            np.swapaxes(acceptance, 0, 1),
-            leapfrogs,
-        )
+        by_draw = (metric.outside(inside), log_density, diverged, acceptance)
+        points, log_density, diverged, acceptance = (np.swapaxes(a, 0, 1) for a in by_draw)
+        return Chains(points, log_density, diverged, acceptance, leapfrogs)
 
     def _evaluated(
-        self, data: Data, weak: Sequence[WeakPrior | None], points: np.ndarray
+        self, data: Data, weak: WeakPriors, points: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The log densities at points `[B, P]` and their gradients, NumPy."""
         points = tf.constant(points, self.coordinates.dtype)
@@ -239,8 +210,7 @@ Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 def laplace_metric(evaluate: Evaluate, point: np.ndarray) -> Metric:
     """The metric of Laplace's approximation at a point, whether it is a maximum or not.
 
-    Raises:
-        ValueError: The density has no value there.
+    A ValueError if the density has no value there.
     """
     value, gradient = evaluate(point[None])
     if not (np.isfinite(value).all() and np.isfinite(gradient).all()):

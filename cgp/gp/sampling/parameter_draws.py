@@ -12,24 +12,17 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, mixture
 from cgp.gp.base import as_dict
-from cgp.gp.sampling.coordinates import Coordinates
+from cgp.gp.sampling.density import Coordinates, in_words, weak_priors
 from cgp.gp.sampling.diagnostics import convergence_problems, effective_size, r_hat
 from cgp.gp.sampling.nuts import Chains, Sampler
-from cgp.gp.sampling.weak_priors import in_words, weak_priors
 from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.statespace.compiled import graph_of
 from cgp.training.batches import where_watched
 
 _PATIENCE = 5.0  # seconds without a progress bar
-_COLUMNS = {
-    "mean": "mean",
-    "deviation": "deviation",
-    "low": "2.5 %",
-    "high": "97.5 %",
-    "r_hat": "R-hat",
-    "effective_size": "effective",
-}
+_COLUMNS = {"mean": "mean", "deviation": "deviation", "low": "2.5 %", "high": "97.5 %"}
+_COLUMNS |= {"r_hat": "R-hat", "effective_size": "effective"}
 
 
 class ParameterDraws(Mapping[str, np.ndarray]):
@@ -96,15 +89,9 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         summary = {}
         for name, draws in self.items():
             flat = draws.reshape(-1, *draws.shape[2:])
-            low, high = _quantiles(flat)
-            summary[name] = {
-                "mean": np.mean(flat, axis=0),
-                "deviation": np.std(flat, axis=0),
-                "low": low,
-                "high": high,
-                "r_hat": self.r_hat[name],
-                "effective_size": self.effective_sizes[name],
-            }
+            moments = (np.mean(flat, axis=0), np.std(flat, axis=0), *_quantiles(flat))
+            columns = (*moments, self.r_hat[name], self.effective_sizes[name])
+            summary[name] = dict(zip(_COLUMNS, columns, strict=True))
         return summary
 
     def __str__(self) -> str:
@@ -115,13 +102,10 @@ class ParameterDraws(Mapping[str, np.ndarray]):
                 label = f"{name}[{', '.join(map(str, index))}]" if shape else name
                 rows.append([label, *(_text(key, columns[key][index]) for key in _COLUMNS)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if number else cell.ljust(width)
-                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        ]
+        lines = []
+        for name, *cells in rows:
+            right = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+            lines.append("  ".join([name.ljust(widths[0]), *right]))
         chains, draws = self.divergences.shape
         diverged = int(np.sum(self.divergences))
         lines.append(f"{chains} chains of {draws} draws, {diverged} divergences")
@@ -180,12 +164,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
 
         The moments are those of the mixture: by the law of total covariance the variance is the
         mean of the variances plus the variance of the means, the pseudo-variance likewise.
-
-        Args:
-            x: Inputs, as for `gp.predict`.
-            count: How many draws, at even distances along all chains; fewer if there are fewer.
-            observed: Whether to add the noise of a measurement to the signal.
-            **noise: `noise_variance` and `noise_groups`, as for `gp.predict`.
+        Arguments are as for `predict_each`.
 
         Returns:
             NumPy arrays `[..., M]`: "mean", "variance" and "pseudo_variance".
@@ -231,13 +210,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
 
 
 def draw_parameters(
-    gp: Any,
-    sampler: Sampler,
-    chains: int,
-    draws: int,
-    warmup: int,
-    seed: int | None,
-    verbose: int | str,
+    gp: Any, sampler: Sampler, chains: int, draws: int, warmup: int, seed: int | None, verbose: Any
 ) -> ParameterDraws:
     """Draws the hyperparameters of a `MaximumLikelihoodGP`, which keeps its own.
 

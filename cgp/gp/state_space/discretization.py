@@ -1,4 +1,4 @@
-"""Discretisation of a noisy Markov process at irregular points, as a linear Gaussian model."""
+"""Data of a noisy Markov process at irregular points, as a series of a linear Gaussian model."""
 
 import functools
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.forms import CompositeForm, SecondMoments, as_matrices
-from cgp.gp.data import empty_variable
+from cgp.gp.data import Data, empty_variable
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.native_likelihood import numbers_of
@@ -33,12 +33,9 @@ class StateAt(NamedTuple):
 
 
 class StoredState(tf.Module):
-    """A `StateAt` in variables, which may be empty.
+    """A `StateAt` in variables, which may be empty; `dtype` is that of the working values.
 
     The variables are never replaced, so that a compiled function reads the present state.
-
-    Args:
-        dtype: Dtype of the working values.
     """
 
     def __init__(self, dtype: tf.DType):
@@ -74,11 +71,7 @@ _BY_X = "a StateSpaceGP is not differentiable by its inputs x here: an ExactGP i
 
 
 class DiscretizedProcess:
-    """The process `z = f(x) + n` of a Markov kernel, at the present hyperparameters.
-
-    Args:
-        process: Kernel and noise.
-    """
+    """The process `z = f(x) + n` of a Markov kernel, at the present hyperparameters."""
 
     def __init__(self, process: SignalPlusNoise):
         self._process = process
@@ -92,17 +85,12 @@ class DiscretizedProcess:
         """Whether transition and process noise depend on the step alone."""
         return self._markov.is_stationary
 
-    # --- matrices, complex or of the composite ---------------------------------------------------
-
     def emission(self) -> tf.Tensor:
         """H, `[1, n]`, or `[2, 2n]` of the composite."""
         h, h_conj = self._markov.h[None], self._markov.h_conj
         if not self._working:
             return h
         return composite_rows(h, None if h_conj is None else h_conj[None])
-
-    def _matrix(self, a: tf.Tensor) -> tf.Tensor:
-        return self.form.basis(a)  # itself where the form is complex
 
     def _covariance(self, a: tf.Tensor) -> tf.Tensor:
         return self.form.covariance(SecondMoments(a, None))
@@ -130,19 +118,15 @@ class DiscretizedProcess:
             F, Q = self._markov.discretize(tf.zeros_like(different), different)
             G = self._root(Q)
             shape = tf.concat([tf.shape(step), tf.shape(G)[1:]], axis=0)
-            return tuple(
-                tf.reshape(tf.gather(a, index), shape)
-                for a in (self._matrix(F), self._covariance(Q), G)
-            )
+            matrices = (self.form.basis(F), self._covariance(Q), G)
+            return tuple(tf.reshape(tf.gather(a, index), shape) for a in matrices)
         F, Q = self._markov.discretize(x, step)
-        return self._matrix(F), self._covariance(Q), self._root(Q)
+        return self.form.basis(F), self._covariance(Q), self._root(Q)
 
     def transitions(self, x: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """F and a factor of Q over steps, eagerly, by the compiled core where it knows the kernel.
+        """F and a factor of Q over steps `[T]` from places `[T]`, eagerly.
 
-        Args:
-            x: The places that steps lead from, `[T]`.
-            step: The steps, `[T]`.
+        The compiled core computes them where it knows the kernel.
         """
         proper = None
         if self._numbers is not None and native.core().ops:
@@ -151,7 +135,7 @@ class DiscretizedProcess:
         if proper is None:
             F, _, Q_factor = self.discretize(tf.constant(x), tf.constant(step))
         else:
-            F, Q_factor = self._matrix(proper[0]), self.form.root(proper[1])
+            F, Q_factor = self.form.basis(proper[0]), self.form.root(proper[1])
         return F.numpy(), Q_factor.numpy()
 
     @functools.cached_property
@@ -164,18 +148,12 @@ class DiscretizedProcess:
         """A factor of proper covariances `[..., n, n]`, in the working form, without gradient."""
         return self.form.root(_first_axes_last(cholesky, tf.stop_gradient(covariance)))
 
-    # --- the model -------------------------------------------------------------------------------
+    def predict(self, start: StateAt, x: tf.Tensor) -> tuple[State, tf.Tensor]:
+        """The moments of the state at x from those at an earlier place, batch last.
 
-    def predict(self, start: StateAt, x: tf.Tensor) -> State:
-        """The moments of the state at x from those at an earlier place; batch last.
-
-        Places are numbers, or `[B]` where each series has its own.
+        Places are numbers, or `[B]` where each series has its own. Also the covariance
+        `F P Fᴴ + Q`, `[B, n, n]`, which passes gradients.
         """
-        state, _ = self._predicted(start, x)
-        return state
-
-    def _predicted(self, start: StateAt, x: tf.Tensor) -> tuple[State, tf.Tensor]:
-        """`predict`, and the covariance `F P Fᴴ + Q`, `[B, n, n]`, which passes gradients."""
         before, after = (tf.reshape(a, [-1]) for a in (start.x, x))
         F, Q, Q_factor = self.discretize(before, after - before)
         n = F.shape[-1]  # which the variables of a stored state do not tell
@@ -193,13 +171,10 @@ class DiscretizedProcess:
         start: StateAt | StoredState | None = None,
         noise: SampleNoise = COMMON_NOISE,
     ) -> LinearGaussian:
-        """The linear Gaussian model of a series at points in order.
+        """The linear Gaussian model of a series at points `[..., T]` in order, with their noise.
 
-        Args:
-            x: Points `[..., T]`.
-            start: A state at or before the first point, from which series at shared points
-                continue; None or an empty one for the prior.
-            noise: The noise of the samples, `[..., T]`.
+        Series at shared points continue from a start, a state at or before the first point; None or
+        an empty one for the prior.
         """
         steps = tf.concat([x[..., 1:] - x[..., :-1], tf.zeros_like(x[..., :1])], axis=-1)
         F, Q, Q_factor = self.discretize(x, steps)
@@ -219,14 +194,9 @@ class DiscretizedProcess:
             mean, covariance, chol = self._prior(x[..., 0])
         else:
             mean, covariance, chol = self._after(start, x)
-        matrices = {
-            "F": F,
-            "Q": FactoredCovariance(Q, Q_factor),
-            "H": H,
-            "R": FactoredCovariance(R),
-            "initial_mean": mean,
-            "initial_covariance": FactoredCovariance(covariance, chol),
-        }
+        Q, R, initial = FactoredCovariance(Q, Q_factor), FactoredCovariance(R), (covariance, chol)
+        matrices = {"F": F, "Q": Q, "H": H, "R": R, "initial_mean": mean}
+        matrices["initial_covariance"] = FactoredCovariance(*initial)
         return LinearGaussian.from_tensors(matrices, None, self.form)
 
     def _prior(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -236,7 +206,7 @@ class DiscretizedProcess:
 
     def _after(self, start: StateAt, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Mean, covariance and factor at the first of points `[..., T]`, given an earlier state."""
-        state, covariance = self._predicted(start, x[..., 0])
+        state, covariance = self.predict(start, x[..., 0])
         mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in state)
         product = tf.stop_gradient(tf.linalg.matmul(chol, chol, adjoint_b=True))
         return mean, product + (covariance - tf.stop_gradient(covariance)), chol
@@ -248,3 +218,68 @@ def _first_axes_last(function: Callable[[tf.Tensor], tf.Tensor], a: tf.Tensor) -
     axes = list(range(batch)), list(range(-batch, 0))
     last = function(tf.experimental.numpy.moveaxis(a, *axes))
     return tf.experimental.numpy.moveaxis(last, *axes[::-1])
+
+
+class OrderedSeries(NamedTuple):
+    """A series over data and new points, in the order of their places."""
+
+    model: LinearGaussian
+    z: tf.Tensor
+    """Observations, `[B, T, 1]`, NaN where missing and at new points."""
+    new: tf.Tensor
+    """The position of each new point in the series, `[B, M]`."""
+
+    @property
+    def H(self) -> tf.Tensor:
+        """The observation matrix, the same for all series."""
+        return self.model.H[0] if self.model.H.shape.rank > 2 else self.model.H
+
+
+def ordered_series(
+    process: SignalPlusNoise,
+    data: Data,
+    x: tf.Tensor | None = None,
+    start: StateAt | StoredState | None = None,
+) -> OrderedSeries:
+    """The model of data, possibly without points, and of new points between, before and after them.
+
+    New points are `[1, M, 1]` or `[B, M, 1]`, in any order. The series continues from the start;
+    None for the prior.
+    """
+    times, z = data.x[..., 0], data.z
+    function = None if process.mean is None else process.mean.evaluate(data.x)
+    if function is not None:
+        z = z - function
+    points = tf.shape(z)[1]
+    if x is None:
+        x = tf.zeros([1, 0, 1], data.x.dtype)
+    series = tf.maximum(tf.shape(times)[0], tf.shape(x)[0])
+    for a in data.noise:
+        series = series if a is None else tf.maximum(series, tf.shape(a)[0])
+    if data.x.shape[0] is not None and x.shape[0] is not None:
+        series = max(data.x.shape[0], x.shape[0])
+    times, new = (tf.broadcast_to(t, [series, tf.shape(t)[1]]) for t in (times, x[..., 0]))
+    times = tf.concat([times, new], axis=-1)
+    nothing = tf.fill([tf.shape(z)[0], tf.shape(new)[1]], tf.constant(np.nan, z.dtype))
+    z = tf.concat([z, nothing], axis=-1)
+    order = tf.argsort(times, axis=-1, stable=True)
+    times = tf.gather(times, order, batch_dims=1)
+    discretized = DiscretizedProcess(process)
+    samples, count = tf.shape(data.z)[1], tf.shape(new)[1]
+
+    def with_new(a: tf.Tensor) -> tf.Tensor:  # zero of new points, which are missing
+        a = tf.pad(tf.broadcast_to(a, [tf.shape(a)[0], samples]), [[0, 0], [0, count]])
+        if order.shape[0] == 1:
+            return tf.gather(a, order[0], axis=-1)
+        return tf.gather(tf.broadcast_to(a, tf.shape(order)), order, batch_dims=1)
+
+    noise = data.noise.map(with_new)
+    if times.shape[0] == 1:
+        z = tf.gather(z, order[0], axis=-1)
+        noise = noise.map(lambda a: a[0] if a.shape[0] == 1 else a)
+        model = discretized.model(times[0], start, noise)
+    else:
+        z, model = tf.gather(z, order, batch_dims=1), discretized.model(times, start, noise)
+    places = tf.argsort(order, axis=-1)[:, points:]
+    places = tf.broadcast_to(places, [tf.shape(z)[0], tf.shape(places)[1]])
+    return OrderedSeries(model, z[..., None], places)

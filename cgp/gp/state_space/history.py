@@ -20,8 +20,7 @@ import tensorflow as tf
 from cgp.distributions.marginals import Step
 from cgp.gp.data import Data, StoredData
 from cgp.gp.noise import SampleNoise, joined_noise
-from cgp.gp.state_space.discretization import StateAt, StoredState
-from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell, shared_noise
 from cgp.online.cell import Sample
 from cgp.online.online import Stream
@@ -44,10 +43,7 @@ NOT_ALL = (
 class ResumedStream(Stream):
     """The stream of a process, which resumes from its samples when hyperparameters change.
 
-    Args:
-        cell: The cell.
-        streams: B, or None for one stream without a batch axis.
-        resume: A function that returns the state after the samples, at the present hyperparameters.
+    `resume` returns the state after the samples, at the present hyperparameters.
     """
 
     cell: ProcessCell
@@ -84,13 +80,7 @@ class ResumedStream(Stream):
 
 
 class History(tf.Module):
-    """Data, samples of a stream, and the state after the last of them.
-
-    Args:
-        layer: The layer whose weights are the hyperparameters.
-        cell: Its cell.
-        stored: Storage of the data.
-    """
+    """Data, samples of a stream, and the state after the last of them."""
 
     kept = 512
     """After this many samples since a noted state, samples before that state may be dropped."""
@@ -110,8 +100,6 @@ class History(tf.Module):
         self._in_graphs = False
         register_post_update(layer, self._weights, self.start.clear, state_is_weights=False)
 
-    # --- the stored data -------------------------------------------------------------------------
-
     @property
     def data(self) -> Data:
         """The data and samples that are stored."""
@@ -124,18 +112,13 @@ class History(tf.Module):
             raise ValueError(NOT_ALL)
 
     def whole_data(self) -> Data:
-        """The data and samples that a graph reads when it runs.
-
-        Raises:
-            tf.errors.InvalidArgumentError: Some have been dropped.
-        """
+        """The data and samples as a graph reads them, which fails if some have been dropped."""
         return _data_if(~self._has_dropped, self._data_of_graph(), NOT_ALL)
 
     def data_for(self, x: tf.Tensor) -> Data:
         """The data and samples that a graph reads when it runs, for predictions at x given `start`.
 
-        Raises:
-            tf.errors.InvalidArgumentError: Places before the samples that are still stored.
+        The graph fails for places before the samples that are still stored.
         """
         data = self._data_of_graph()
         return _data_if(~self._has_dropped | self._is_late(data, x), data, TOO_EARLY)
@@ -164,17 +147,14 @@ class History(tf.Module):
         x, samples = zip(*stream.recent, strict=True)
         counts = list(map(len, x))
         z = [np.reshape(a.z, [-1, count]) for a, count in zip(samples, counts, strict=True)]
-        noise = [_noise_of_block(a, count) for a, count in zip(samples, counts, strict=True)]
+        noise_of_blocks = map(_noise_of_block, samples, counts)
         stream.recent, data = [], self._stored.data
         self._streamed += sum(counts)
-        noises = [(data.noise, data.z.shape[1]), *zip(noise, counts, strict=True)]
+        noises = [(data.noise, data.z.shape[1]), *zip(noise_of_blocks, counts, strict=True)]
         places = tf.constant(np.concatenate(x)[None, :, None], data.x.dtype)
-        joined = data._replace(
-            x=tf.concat([data.x, places], axis=1),
-            z=tf.concat([data.z, tf.constant(np.concatenate(z, axis=-1))], axis=1),
-            noise=joined_noise(noises, data.x.dtype),
-        )
-        self._stored.replace(joined)
+        observations = tf.concat([data.z, tf.constant(np.concatenate(z, axis=-1))], axis=1)
+        places, noise = tf.concat([data.x, places], axis=1), joined_noise(noises, data.x.dtype)
+        self._stored.replace(data._replace(x=places, z=observations, noise=noise))
 
     def _keep(self, count: int) -> None:
         """Drops all but the last samples, and the data with them."""
@@ -192,13 +172,11 @@ class History(tf.Module):
     def data_before(self, x: tf.Tensor) -> tuple[Data, StateAt | None]:
         """The data that predictions at x need, and the state before them; None for the prior.
 
-        Raises:
-            ValueError: Places before the samples that are still stored.
+        A ValueError for places before the samples that are still stored.
         """
         stream = self._present_stream()
         if stream is not None and tf.size(x) > 0 and bool(tf.reduce_all(x >= stream.x)):
-            # A forecast.
-            data = self._stored.data.between(0, 0)
+            data = self._stored.data.between(0, 0)  # a forecast
             return data._replace(x=data.x[:1]), self._state_at(stream)
         data, start = self.data, self.present_start()
         # The stored samples alone say too little of what came before them.
@@ -206,8 +184,6 @@ class History(tf.Module):
             got, first = float(tf.reduce_min(x)), float(self._first(data))
             raise ValueError(f"{TOO_EARLY} (got x = {got:g}, held from {first:g})")
         return data, start
-
-    # --- files -----------------------------------------------------------------------------------
 
     def present_start(self) -> StateAt | None:
         """The state before the stored data, at the present hyperparameters; None for the prior."""
@@ -238,9 +214,9 @@ class History(tf.Module):
         """Restores the state of `saved` arrays, once the weights have been loaded too."""
         self._has_dropped.assign("dropped" in arrays)
         if "start_x" in arrays:
+            moments = (arrays["start_mean"], arrays["start_chol"])
             mean, chol = (
-                a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0]
-                for a in (arrays["start_mean"], arrays["start_chol"])
+                a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0] for a in moments
             )
             series, n = self._stored.data.z.shape[0], mean.shape[-1]
             sound = mean.shape == (series, n) and chol.shape == (series, n, n)
@@ -257,18 +233,12 @@ class History(tf.Module):
         """The values of all weights, on which a state depends."""
         return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._weights)])
 
-    # --- the stream ------------------------------------------------------------------------------
-
     def step(self, sample: Sample, streams: int | None) -> Step:
-        """Takes one sample of each stream, as `ProcessCell.check` returned it.
+        """Takes one sample of each of B streams, which share its place; None for one without batch
+        axis.
 
-        Args:
-            sample: The sample, whose place all streams share.
-            streams: B, or None for one stream without a batch axis.
-
-        Raises:
-            ValueError: A number of streams that is not that of the data; a place before that of the
-                last sample; a state that would not be finite. All is then as it was.
+        A ValueError for a number of streams that is not that of the data, a place before that of
+        the last sample, and a state that would not be finite. All is then as it was.
         """
         stream = self._stream_of(streams)
         step = stream.step(sample)
@@ -351,8 +321,7 @@ class History(tf.Module):
         """The state after the stored data, at the present hyperparameters."""
         start = self.present_start()
         self.join()
-        if self._streamed > 4 * self.kept:
-            # The hyperparameters change too often for a state to be noted.
+        if self._streamed > 4 * self.kept:  # they change too often for a state to be noted
             self._keep(self.kept)
         data = self.data
         if start is None and bool(self._has_dropped):

@@ -62,10 +62,7 @@ def numbers_of(terms: Terms) -> list[tf.Tensor]:
         tf.stack([zero if term.rate is None else term.rate for term in terms]),
         tf.stack([zero if turn is None else turn for turn in (turns[:1] if together else turns)]),
     ]
-    return [
-        *(tf.cast(a, tf.float64) for a in numbers),
-        tf.constant([term.order for term in terms]),
-    ]
+    return [*(tf.cast(a, tf.float64) for a in numbers), tf.constant([term.order for term in terms])]
 
 
 @tf.RegisterGradient("CgpStateSpaceLikelihood")

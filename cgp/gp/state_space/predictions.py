@@ -3,13 +3,17 @@
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.marginals import Marginals
 from cgp.gp.data import Data
-from cgp.gp.kernel_terms import states_of
 from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior, of_signal
-from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
-from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.gp.signal_plus_noise import SignalPlusNoise, states_of
+from cgp.gp.state_space.discretization import (
+    DiscretizedProcess,
+    StateAt,
+    StoredState,
+    ordered_series,
+)
 from cgp.kernels.base import Kernel
 from cgp.linalg import semidefinite_factor
 from cgp.linalg.gradients import without_gradient
@@ -30,16 +34,10 @@ def smoothed(
     *,
     parallel: bool = False,
 ) -> Posterior:
-    """The posterior at new points, between, before and beyond the data.
+    """The posterior at new points, `[1, M, 1]` or `[B, M, 1]`: between, before and beyond the data.
 
-    Args:
-        process: The process.
-        data: Its data.
-        x: M points, `[1, M, 1]` or `[B, M, 1]`.
-        noise: That of observations at the points; None for the signal.
-        start: The state from which the series continues; None for the prior.
-        part: A term of the kernel, or a sum of some, to predict alone; None for the whole signal.
-        parallel: As for `cgp.statespace.smooth`.
+    The noise is that of observations at the points, None for the signal; the series continues from
+    a start, None for the prior; part is a term of the kernel, or a sum of some, to predict alone.
     """
     series = ordered_series(process, data, x, start)
     state_series = Series(series.model, series.z)
@@ -79,20 +77,12 @@ def smoothed(
 def joint_covariance(
     H: tf.Tensor, chols: tf.Tensor, gains: tf.Tensor, places: tf.Tensor
 ) -> tf.Tensor:
-    """The working covariance of `H x[t]` at some places t, given all observations.
+    """The working covariance of `H x[t]` at some places t, `[B, M]`, given all observations.
 
     The covariance of a state with any later one is its gain times that of the next with it
     (`Smoothed.gains`), which gives one row for each point, from the last to the first. Eager, in
-    O(T + M²).
-
-    Args:
-        H: `[k, n]`, k being 2 of a real composite.
-        chols: Factors of the smoothed states, `[B, T, n, n]`.
-        gains: `[B, T-1, n, n]`.
-        places: `[B, M]`, in any order.
-
-    Returns:
-        `[B, kM, kM]`; of a composite all real parts come first.
+    O(T + M²). H is `[k, n]`, k being 2 of a real composite, and the result `[B, kM, kM]`; of a
+    composite all real parts come first.
     """
     if not tf.executing_eagerly():
         raise RuntimeError("the joint covariance of a StateSpaceGP is computed outside of graphs")
@@ -136,17 +126,7 @@ def drawn(
     seed: tf.Tensor,
     noise: SampleNoise | None,
 ) -> tf.Tensor:
-    """Draws from the posterior at new points, complex, `[count, B, M]`.
-
-    Args:
-        process: The process.
-        data: Its data.
-        x: M points, `[1, M, 1]` or `[B, M, 1]`.
-        start: The state from which the series continues; None for the prior.
-        count: Number of draws.
-        seed: Of stateless random numbers.
-        noise: That of observations at the points; None for the signal.
-    """
+    """Draws from the posterior at new points, complex, `[count, B, M]`; as for `smoothed`."""
     series, form = ordered_series(process, data, x, start), process.form
     of_states, of_noise = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
     states = posterior_sample(series.model, series.z, (count,), seed=of_states)
@@ -166,17 +146,10 @@ def forecasts(
     noise: SampleNoise | None,
     parallel: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Forecasts at horizons beyond every sample, given the samples up to it.
+    """Forecasts at horizons `[H]` beyond every sample of N, given the samples up to it.
 
-    Args:
-        process: The process.
-        data: N samples of each series.
-        horizons: Real, `[H]`.
-        noise: That of the observations forecast; None for the signal.
-        parallel: As for `cgp.statespace.filter`.
-
-    Returns:
-        "mean", "variance" and "pseudo_variance", `[..., N, H]`.
+    The noise is that of the observations forecast, None for the signal. Returns "mean", "variance"
+    and "pseudo_variance", `[..., N, H]`.
     """
     x = data.x[..., 0]
     order = tf.argsort(x, axis=-1, stable=True)
@@ -202,12 +175,8 @@ def forecasts(
     ahead = tf.reshape(places + steps, [tf.shape(places)[0], -1, 1])
     mean = process.plus_function(tf.reshape(mean, [shape[0], -1]), ahead)
     in_data_order = tf.broadcast_to(tf.argsort(order, axis=-1), [shape[0], shape[1]])
-    arrays = {
-        "mean": tf.reshape(mean, shape),
-        "variance": tf.math.real(marginal.k) + tf.zeros(shape, horizons.dtype),
-        "pseudo_variance": marginal.c_or_zeros() + tf.zeros(shape, mean.dtype),
-    }
-    return {
-        name: data.unpacked(tf.gather(a, in_data_order, batch_dims=1)).numpy()
-        for name, a in arrays.items()
-    }
+    variance = tf.math.real(marginal.k) + tf.zeros(shape, horizons.dtype)
+    pseudo_variance = marginal.c_or_zeros() + tf.zeros(shape, mean.dtype)
+    moments = Marginals(tf.reshape(mean, shape), variance, pseudo_variance)
+    moments = moments.map(lambda a: tf.gather(a, in_data_order, batch_dims=1))
+    return moments.map(lambda a: data.unpacked(a).numpy())._asdict()

@@ -17,8 +17,12 @@ from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp.data import Data, as_inputs_and_targets
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
-from cgp.gp.state_space.ordered_series import OrderedSeries, ordered_series
+from cgp.gp.state_space.discretization import (
+    DiscretizedProcess,
+    OrderedSeries,
+    StateAt,
+    ordered_series,
+)
 from cgp.gp.stream_samples import GaussianProcessCell
 from cgp.kernels.points import as_points, exactly
 from cgp.linalg import stored_cholesky
@@ -72,13 +76,8 @@ class FilteredBlock(NamedTuple):
 class ProcessCell(GaussianProcessCell):
     """The state of a process at its last sample, and its update by the next.
 
-    Args:
-        process: Kernel, mean and noise.
-        real_dtype: "float64" or "float32".
-        check_inputs: A function of inputs that raises a `ValueError` for those that the kernel
-            refuses.
-        weights: The variables of kernel, mean and noise, which a state belongs to.
-        loss: A function of data and of the log likelihood of each series, of a graph: the loss.
+    It belongs to weights, the variables of kernel, mean and noise. In a graph `loss` is a function
+    of data and of the log likelihood of each series.
     """
 
     State = PlacedState
@@ -96,8 +95,6 @@ class ProcessCell(GaussianProcessCell):
     ):
         super().__init__(process, real_dtype, check_inputs)
         self._weights, self._loss = weights, loss
-
-    # --- the state -------------------------------------------------------------------------------
 
     @property
     def weights(self) -> list[keras.Variable]:
@@ -164,8 +161,6 @@ class ProcessCell(GaussianProcessCell):
             self.range.admit(np.reshape(state.x, [1, -1, 1]))
         return state
 
-    # --- samples ---------------------------------------------------------------------------------
-
     def check(
         self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
     ) -> tuple[Sample, int | None]:
@@ -218,12 +213,10 @@ class ProcessCell(GaussianProcessCell):
         """The whole block, which the compiled filter takes at once."""
         return [slice(0, np.shape(samples.z)[-1])]
 
-    # --- steps -----------------------------------------------------------------------------------
-
     def step(self, state: PlacedState, sample: Sample) -> tuple[PlacedState, Step]:
         """Predicts from the last place to that of the sample, and updates with it."""
         markov, form, x = DiscretizedProcess(self.process), self.process.form, sample.x[:, 0]
-        before = markov.predict(StateAt(*self.as_stored(state)), x)
+        before, _ = markov.predict(StateAt(*self.as_stored(state)), x)
         H = markov.emission()[..., None]
         R = markov.noise(SampleNoise(sample.noise_variance, sample.group))
         R = tf.experimental.numpy.moveaxis(R[None] if R.shape.rank == 2 else R, 0, -1)
@@ -252,16 +245,14 @@ class ProcessCell(GaussianProcessCell):
         x, mean, chol = self.as_stored(state)
         steps = at.x[..., 0] - x[:, None]
         F, Q, _ = markov.discretize(x[:, None] + tf.zeros_like(steps), steps)
-        rows = tf.linalg.matmul(markov.emission(), F)
+        H = markov.emission()
+        rows = tf.linalg.matmul(H, F)
         signal = form.join(tf.linalg.matvec(rows, mean[:, None]))[..., 0]
         spread = tf.linalg.matmul(rows, chol[:, None])
         covariance = tf.linalg.matmul(spread, spread, adjoint_b=True)
-        H = markov.emission()
         covariance += tf.linalg.matmul(tf.linalg.matmul(H, Q), H, adjoint_b=True)
-        return _of_component(
-            self.process.plus_function(signal, tf.convert_to_tensor(at.x)),
-            form.moments(covariance),
-        )
+        mean = self.process.plus_function(signal, tf.convert_to_tensor(at.x))
+        return _of_component(mean, form.moments(covariance))
 
     def forecast(self, state: PlacedState, ahead: Any, inputs: Any = None) -> Marginals:
         """The signal at places x, `[M]`, `[M, 1]` or `[B, M, 1]`, given the samples so far.
@@ -286,8 +277,6 @@ class ProcessCell(GaussianProcessCell):
     def is_sound(self, state: PlacedState, step: Step) -> tf.Tensor:
         """Whether all is finite: a noise variance of NaN leaves the state finite."""
         return all_finite((state, step.predicted.variance, step.filtered.variance))
-
-    # --- blocks ----------------------------------------------------------------------------------
 
     def scan(self, state: PlacedState, samples: Sample) -> tuple[PlacedState, Step]:
         """Filters a block, `[T]` or `[B, T]`, called eagerly: NumPy arrays."""
@@ -343,31 +332,22 @@ class ProcessCell(GaussianProcessCell):
         """The state after a series of samples, and the moments of each, `[B, T]`."""
         form, model, H = self.process.form, series.model, series.H
         function = self.process.plus_function(tf.zeros_like(data.z[: data.x.shape[0]]), data.x)
-        predicted = _of_component(
-            form.join(observed_means(model, result.predicted_means))[..., 0] + function,
-            observation_moments(model, result),
-        )
+        mean = form.join(observed_means(model, result.predicted_means))[..., 0] + function
+        predicted = _of_component(mean, observation_moments(model, result))
         rows = tf.linalg.matmul(H, result.filtered_chols)
         signal = tf.linalg.matmul(rows, rows, adjoint_b=True)  # never negative; without gradient
-        change = tf.linalg.matmul(
-            H, tf.linalg.matmul(result.filtered_covariances, H, adjoint_b=True)
-        )
+        change = tf.linalg.matmul(result.filtered_covariances, H, adjoint_b=True)
+        change = tf.linalg.matmul(H, change)
         signal = tf.stop_gradient(signal) + (change - tf.stop_gradient(change))
-        filtered = _of_component(
-            form.join(tf.linalg.matvec(H, result.filtered_means))[..., 0] + function,
-            form.moments(signal),
-        )
+        mean = form.join(tf.linalg.matvec(H, result.filtered_means))[..., 0] + function
+        filtered = _of_component(mean, form.moments(signal))
         deviation = tf.where(is_nan(data.z), nan(data.z.dtype), data.z - predicted.mean)
-        chol, covariance = (
-            Series(model, series.z).of_each(a[..., -1, :, :], 2)
-            for a in (result.filtered_chols, result.filtered_covariances)
-        )
+        last = (a[..., -1, :, :] for a in (result.filtered_chols, result.filtered_covariances))
+        chol, covariance = (Series(model, series.z).of_each(a, 2) for a in last)
         x = tf.broadcast_to(data.x[:, -1, 0], tf.shape(data.z)[:1])
         mean = result.filtered_means[:, -1]
         after = self.from_stored([x, mean, stored_cholesky(chol, covariance)])
         return after, Step(predicted, deviation, filtered)
-
-    # --- compiled --------------------------------------------------------------------------------
 
     def compiled(self, streams: int | None) -> "CompiledProcess":
         """The compiled step at the present hyperparameters."""
@@ -398,11 +378,7 @@ def _of_component(mean: tf.Tensor, covariances: SecondMoments) -> Marginals:
 
 
 class PresentMatrices:
-    """The matrices of a process at its present hyperparameters, as NumPy arrays.
-
-    Args:
-        process: Kernel, mean and noise.
-    """
+    """The matrices of a process at its present hyperparameters, as NumPy arrays."""
 
     def __init__(self, process: SignalPlusNoise):
         self._process = process
@@ -441,14 +417,11 @@ class PresentMatrices:
 class CompiledProcess:
     """The step of a process at its present hyperparameters by a function of the compiled core.
 
-    Args:
-        process: Kernel, mean and noise.
-        streams: B, or None for one stream without a batch axis.
+    The number of streams is None for one stream without a batch axis.
     """
 
     def __init__(self, process: SignalPlusNoise, streams: int | None):
-        self._matrices, self._streams = PresentMatrices(process), streams
-        self._is_composite = process.form.multiplicity > 1
+        self._process, self._matrices, self._streams = process, PresentMatrices(process), streams
         self._component = 0 if streams is None else (slice(None), 0)
         self._step: CompiledStep | None = None
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
@@ -470,9 +443,8 @@ class CompiledProcess:
         R = self._matrices.R(noise)
         if self._step is None:
             matrices = StepMatrices(F, Q_factor, self._matrices.H[..., None], R)
-            self._step = CompiledStep(
-                matrices, self._streams, self._is_composite, predicts_first=True
-            )
+            is_composite = self._process.form.multiplicity > 1
+            self._step = CompiledStep(matrices, self._streams, is_composite, predicts_first=True)
         function = self._matrices.function(x)
         self._step.set(F=F, Q_factor=Q_factor, R=R)
         result = self._step((sample.z - function)[..., None], mean, chol)
@@ -480,12 +452,8 @@ class CompiledProcess:
             return None
         last[...] = x
         component = self._component
-        predicted, filtered = (
-            Marginals(
-                m.mean[component] + function, m.variance[component], m.pseudo_variance[component]
-            )
-            for m in result
-        )
+        marginals = (m.map(lambda a: a[component]) for m in result)
+        predicted, filtered = (m._replace(mean=m.mean + function) for m in marginals)
         return Step(predicted, innovation(sample.z, predicted.mean)[()], filtered)
 
     def _transition(self, last: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -505,20 +473,13 @@ class CompiledProcess:
 
     def _discretized(self, last: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and a factor of Q, batch last."""
-        F, Q_factor = (
-            np.ascontiguousarray(np.moveaxis(a, 0, -1))
-            for a in self._matrices.transitions(last.copy(), steps)
-        )
+        matrices = self._matrices.transitions(last.copy(), steps)
+        F, Q_factor = (np.ascontiguousarray(np.moveaxis(a, 0, -1)) for a in matrices)
         return F, Q_factor
 
 
 class ProcessWalk:
-    """Steps of many processes, sample after sample, by a function of the compiled core.
-
-    Args:
-        process: Kernel, mean and noise.
-        weights: The variables that its matrices follow from.
-    """
+    """Steps of many processes, sample after sample, by a function of the compiled core."""
 
     def __init__(self, process: SignalPlusNoise, weights: list[keras.Variable]):
         self._process, self._weights = process, weights
@@ -549,12 +510,8 @@ class ProcessWalk:
             F, Q_factor = self._matrices.transitions(last[block], (x - last)[block])
             noise = SampleNoise(samples.noise_variance, samples.group).map(lambda a: a[block])  # noqa: B023
             R = np.moveaxis(self._matrices.R(noise), -1, 0)
-            matrices = {
-                "F": F,
-                "Q_factor": Q_factor,
-                "H": self._matrices.H,
-                "R": R[0] if noise.is_common else R,
-            }
+            R = R[0] if noise.is_common else R
+            matrices = {"F": F, "Q_factor": Q_factor, "H": self._matrices.H, "R": R}
             result = self._walk(matrices, signal[block], slots[block], mean, chol)
             if isinstance(result, int):
                 raise RefusedSample(begin + result, NOT_FINITE)
@@ -569,13 +526,7 @@ class ProcessWalk:
 
 
 def _places_before(places: np.ndarray, slots: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The place of the sample before each one, of the same key.
-
-    Args:
-        places: The place of the last sample of each slot.
-        slots: Of the samples, `[B]`.
-        x: Their places, `[B]`.
-    """
+    """The place of the sample before each one, of the same slot; of the first its last place."""
     order = np.argsort(slots, kind="stable")
     before = places[slots]
     again = np.flatnonzero(slots[order][1:] == slots[order][:-1])

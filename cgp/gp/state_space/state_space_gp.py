@@ -10,19 +10,17 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.distributions.forms import Form
 from cgp.distributions.marginals import Step
-from cgp.gp.base import as_dict, check_draws
-from cgp.gp.data import Data, as_data, checked_points
-from cgp.gp.kernel_terms import check_terms
+from cgp.gp.base import as_dict
+from cgp.gp.data import Data, HeldData, as_data, checked_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
-from cgp.gp.notebook_rows import data_in_words
+from cgp.gp.noise import NoiseArguments
 from cgp.gp.posterior import Posterior, prior
-from cgp.gp.served import HeldData, points
+from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.gp.state_space import native_likelihood, whittle
-from cgp.gp.state_space.discretization import StateAt, StoredState
+from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
 from cgp.gp.state_space.history import History
-from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.predictions import drawn, forecasts, smoothed
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell
 from cgp.kernels.base import Kernel
@@ -59,11 +57,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
     the smoother of `cgp.statespace` in O(N n³), n being the number of states of the kernel. Points
     may be in any order and spacing, and several at one place.
 
-    The methods are those of `ExactGP`; `step` also updates the posterior one sample at a time. A
-    stream holds its latest 500 to 1000 samples alone, and the state before them. After a
-    change of hyperparameters that state has no meaning: the process is that of the samples held,
-    and a warning says so. Series whose samples come at different places go on together with NaN at
-    the places of the others, which changes nothing for a series.
+    The methods, and the arguments that are not listed, are those of `ExactGP`; `step` also updates
+    the posterior one sample at a time. A stream holds its latest 500 to 1000 samples alone, and the
+    state before them. After a change of hyperparameters that state has no meaning: the process is
+    that of the samples held, and a warning says so. Series whose samples come at different places
+    go on together with NaN at the places of the others, which changes nothing for a series.
 
     A long regular series is learned from faster by the debiased Whittle likelihood, in O(N log N)
     whatever the kernel, from all frequencies or from a band of them (see
@@ -76,10 +74,6 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     Args:
         kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
-        noise_variance: `E|n|²`, positive; in squared units of z; if left
-            out started by the first fit, as for `ExactGP`. `[G]` for one of each of G groups
-            of samples, as for `ExactGP`.
-        noise_pseudo_variance: `E[n²]`, as for `ExactGP`.
         mean: A mean of `cgp.means`, or None for zero; no marginalised trend.
         likelihood: What is learned from: "exact"; "whittle", of a stationary kernel; or a
             likelihood of `cgp.likelihoods`, as for `ExactGP`, for data that are not the signal plus
@@ -89,10 +83,6 @@ class StateSpaceGP(MaximumLikelihoodGP):
         parallel: Whether likelihood, posterior and forecasts compute all points at once, as
             `cgp.statespace.filter` does with that argument: for a GPU. A graph must know how many
             points there are. Samples, and `step` and `process`, go from point to point.
-        fixed: Names, of "noise_variance" and "noise_circularity", excluded from training.
-        priors: TFP distributions of "noise_variance", by name.
-        name: A name.
-        dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
 
     Raises:
         TypeError: Not a kernel, or dtypes that differ.
@@ -133,18 +123,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
                 "a marginalised trend has no state: give Polynomial its coefficients, or add "
                 "kernels of large variance, Constant and IntegratedRandomWalk"
             )
-        super().__init__(
-            kernel,
-            noise_variance,
-            noise_pseudo_variance,
-            mean,
-            likelihood=None if isinstance(likelihood, str) else likelihood,
-            fixed=fixed,
-            priors=priors,
-            name=name,
-            dtype=dtype,
-            **kwargs,
-        )
+        kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
+        kwargs["likelihood"] = None if isinstance(likelihood, str) else likelihood
+        super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
         form = kernel.markov_form()  # raises an error that says why not
         self.likelihood, self.parallel = likelihood, as_flag(parallel, "parallel")
         self.band = whittle.as_band(likelihood, band, self._process, form.is_stationary)
@@ -167,14 +148,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     def check_data(self, data: Data) -> None:
         """Raises for data that are not over a line, or that kernel or mean refuse."""
-        super().check_data(data)
         if data.x.shape[-1] not in (1, None):
             raise ValueError(
                 f"a StateSpaceGP is over a line: x must have one dimension, got {data.x.shape[-1]}"
             )
-        if self.mean is not None:
-            self.mean.evaluate(data.x)  # may refuse the inputs
-        self.kernel.check_points(data.x)  # so may the kernel
+        super().check_data(data)
 
     def _condition(self, data: Data) -> None:
         if self._sites.are_needed and tf.size(data.z) > 0:
@@ -200,7 +178,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return self._history.whole_data()  # which will see later samples
 
     def _held_in_words(self) -> str:
-        return data_in_words(self._history.data)
+        return self._history.data.in_words()
 
     def reset(self) -> None:
         """Drops all data and samples, which leaves the prior."""
@@ -247,12 +225,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
             return whittle.log_likelihood(self._process, data, self.band)
         data, correction = self._sites.find(data)
         if not self.parallel:
-            found = native_likelihood.log_likelihood(self._process, data)
-            if found is not None:
-                return found
+            native = native_likelihood.log_likelihood(self._process, data)
+            if native is not None:
+                return native
         series = ordered_series(self._process, data)
-        found = log_likelihood(series.model, series.z, parallel=self.parallel)
-        return found + correction
+        return log_likelihood(series.model, series.z, parallel=self.parallel) + correction
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -268,12 +245,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
     ) -> Posterior:
         """The signal at new points given the data: between, before and beyond them.
 
-        Args:
-            x: Inputs, `[M]` or `[M, 1]`, in any order; `[..., M, 1]` where each series has its own.
-            observed: Whether to add the noise of a measurement to the signal.
-            noise_variance: The known part of that noise, as for `ExactGP.posterior`.
-            noise_groups: The groups of the measurements, as for `ExactGP.posterior`.
-            part: A term of the kernel, as for `ExactGP.posterior`.
+        Arguments are as for `ExactGP.posterior`, x being `[M]`, `[M, 1]`, in any order, or
+        `[..., M, 1]` where each series has its own.
 
         Returns:
             A `ComplexNormal` of `[..., M]`, as for `ExactGP.posterior`. Means and variances take
@@ -358,9 +331,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             x: Its place, a number, not before that of the sample before.
             z: The observation, a complex number, or `[B]` of B series; NaN where missing.
             missing: Bool, or `[B]`: True where missing.
-            noise_variance: The known part of the noise of the observation, a number or `[B]`; as
-                for `condition`.
-            noise_groups: The group of the observation, a number or `[B]`; as for `condition`.
+            noise_variance: A number or `[B]`; as for `condition`.
+            noise_groups: A number or `[B]`; as for `condition`.
             likelihood: A `cgp.likelihoods.StudentT`, by which an observation that is far from its
                 prediction counts as one of more noise; None for normal noise. The prediction is
                 still that of normal noise, and the sample stays with the noise that it was found
@@ -405,9 +377,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
         Args:
             x: Their places `[T]`, in order, the first not before that of the sample before.
             z: Observations, complex, `[T]`, or `[B, T]` of B series; NaN where missing.
-            missing: Bool, broadcast against z: True where missing.
-            noise_variance: The known part of the noise, broadcast against z; as for `condition`.
-            noise_groups: The group of each observation, broadcast against z; as for `condition`.
+            missing: As for `condition`.
+            noise_variance: As for `condition`.
+            noise_groups: As for `condition`.
 
         Returns:
             As `step`, stacked over time: arrays `[T]` or `[B, T]`.
@@ -456,35 +428,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """The form in which the process is computed (see `cgp.distributions.forms`)."""
         return self._process.form
 
-    def sample(
-        self,
-        x: ArrayLike,
-        count: int = 1,
-        *,
-        seed: int | None = None,
-        observed: bool = False,
-        noise_variance: ArrayLike | None = None,
-        noise_groups: ArrayLike | None = None,
-    ) -> np.ndarray:
-        """Draws from the posterior, or from the prior before any data, in O(N + M) each.
-
-        Args:
-            x: Inputs, as for `posterior`.
-            count: Number of draws.
-            seed: Integer; None for different draws at each call.
-            observed: Whether to add the noise of a measurement to the signal.
-            noise_variance: The known part of that noise, as for `ExactGP.posterior`.
-            noise_groups: The groups of the measurements, as for `ExactGP.posterior`.
-
-        Returns:
-            Complex, `[count, ..., M]`.
-
-        Raises:
-            TypeError, ValueError: As for `posterior`; a count below 1.
-        """
-        check_draws(count)
+    def _draws(
+        self, x: ArrayLike, count: int, seed: int | None, observed: bool, given: NoiseArguments
+    ) -> tf.Tensor:
         points = as_points(x, self.variable_dtype)
-        noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
+        noise = self._noise_at(x, points, observed, given.variance, given.group)
         self.kernel.check_points(points)  # may refuse them
         data, start = self._history.data_before(points)
         if tf.size(data.z) == 0 and start is None:  # series without observations
@@ -500,7 +448,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             points = points if points.shape.rank == 3 else points[None]
         values = drawn(self._process, data, points, start, count, stateless_seed(seed), noise)
         shape = tf.concat([[count], data.batch, tf.shape(values)[2:]], axis=0)
-        return tf.reshape(values, shape).numpy()
+        return tf.reshape(values, shape)
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
@@ -538,27 +486,22 @@ class StateSpaceGP(MaximumLikelihoodGP):
             return as_dict(smoothed(process, held.of(exported.data), x[None], None, start))
 
         def predict(exported: ExportedState, x: tf.Tensor) -> Outputs:
-            return tf.cond(
-                exported.has_gone_on,
-                lambda: self._exported_forecast(exported.state, x, data),
-                lambda: posterior(exported, x),
-            )
+            def forecast() -> Outputs:
+                return self._exported_forecast(exported.state, x, data)
+
+            return tf.cond(exported.has_gone_on, forecast, lambda: posterior(exported, x))
 
         exported = ExportedState(tuple(held.arrays), state, tf.constant(False))
         step = self._exported_step(streams, data.is_single) if takes_samples else None
-        return Served(exported, predict, [points(1, data.x.dtype)], step)
+        return Served(exported, predict, [tf.TensorSpec([None, 1], data.x.dtype, "x")], step)
 
     def _exported_forecast(self, state: PlacedState, x: tf.Tensor, data: Data) -> Outputs:
         """The posterior at places after that of a state, which came after the data."""
         places, mean, chol = self.cell.as_stored(state)
         message = "x lies before the last sample: an exported process forecasts after a step"
         late = tf.debugging.Assert(tf.reduce_all(x >= places[0]), [message])
-        nothing = Data(
-            tf.zeros([1, 0, 1], x.dtype),
-            tf.zeros([state.mean.shape[0], 0], data.z.dtype),
-            data.batch,
-            self._stored.no_samples,
-        )
+        z = tf.zeros([state.mean.shape[0], 0], data.z.dtype)
+        nothing = Data(tf.zeros([1, 0, 1], x.dtype), z, data.batch, self._stored.no_samples)
         start = StateAt(places[0], mean, chol)
         with tf.control_dependencies([late]):
             x = tf.identity(x)[None]
@@ -579,14 +522,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         def step(exported: ExportedState, *arguments: tf.Tensor) -> tuple[ExportedState, Outputs]:
             sample = sample_of(*arguments)
             has_begun = ~is_nan(exported.state.x[0])
-            before = PlacedState(
-                *(
-                    tf.where(has_begun, a, b)
-                    for a, b in zip(
-                        exported.state, cell.initial_state(streams, sample), strict=True
-                    )
-                )
-            )
+            states = zip(exported.state, cell.initial_state(streams, sample), strict=True)
+            before = PlacedState(*(tf.where(has_begun, a, b) for a, b in states))
             after, result = cell.step(before, sample)
             if is_single:
                 result = result.map(lambda a: a[0])
@@ -598,20 +535,20 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return OnlineStep(step, specs, check)
 
     def get_config(self) -> dict[str, Any]:
-        """See `GaussianProcess.get_config`."""
-        word = self.likelihood if isinstance(self.likelihood, str) else None
-        likelihood = word or registered_config(self._process.likelihood)
-        own = {"likelihood": likelihood, "band": self.band, "parallel": self.parallel}
-        return {**super().get_config(), **own}
+        """The constructor's arguments."""
+        is_word = isinstance(self.likelihood, str)
+        likelihood = self.likelihood if is_word else registered_config(self._process.likelihood)
+        settings = {"likelihood": likelihood, "band": self.band, "parallel": self.parallel}
+        return {**super().get_config(), **settings}
 
     def save_own_variables(self, store: Any) -> None:
         """The weights, the data and samples held, and the state before them."""
         arrays = self._history.saved()
         super().save_own_variables(store)
-        for name, value in arrays.items():
-            store[name] = value
+        for name, a in arrays.items():
+            store[name] = a
 
     def load_own_variables(self, store: Any) -> None:
-        """See `save_own_variables`."""
+        """Loads the weights, the data and samples, and the state before them."""
         super().load_own_variables(store)
         self._history.load({name: np.asarray(store[name]) for name in store.keys()})  # noqa: SIM118

@@ -32,13 +32,7 @@ _OFF_GRID = 1e-3  # of a step: a phase error of at most 0.003 radians at the hig
 def as_band(
     likelihood: Any, band: Sequence[float] | None, process: SignalPlusNoise, is_stationary: bool
 ) -> tuple[float, float] | None:
-    """Checks the choice of a likelihood and its band of frequencies, and returns the band.
-
-    Args:
-        likelihood: "exact", "whittle" or a likelihood of `cgp.likelihoods`.
-        band: The lowest and the highest frequency, in cycles per unit of x; None for all.
-        process: The process.
-        is_stationary: Whether its kernel is.
+    """The band of frequencies of a likelihood, in cycles per unit of x, checked; None for all.
 
     Raises:
         ValueError: Another likelihood, that of Whittle for a kernel that is not stationary; a band
@@ -76,14 +70,8 @@ def as_band(
 def check_series(data: Data, band: tuple[float, float] | None, learned: int) -> None:
     """Raises, eagerly, for data that have no Whittle likelihood.
 
-    Args:
-        data: The data.
-        band: As for `log_likelihood`.
-        learned: The number of real hyperparameters to learn.
-
-    Raises:
-        ValueError: Points that are not in order, all one step apart; fewer frequencies in the band
-            than hyperparameters to learn; noise that differs from sample to sample.
+    They are points that are not in order, all one step apart; fewer frequencies in the band than
+    the number of real hyperparameters learned; noise that differs from sample to sample.
     """
     _check_noise(data)
     places = np.asarray(data.x)[..., 0].astype(float)
@@ -123,19 +111,15 @@ def log_likelihood(
 ) -> tf.Tensor:
     """The debiased Whittle likelihood of each series, real, `[B]`, differentiable.
 
-    Args:
-        process: The process, whose kernel is stationary.
-        data: Series at N places in order, all one step apart; NaN where missing.
-        band: The frequencies that count, in cycles per unit of x, symmetric about 0 for an improper
-            process; None for all.
+    The kernel is stationary, and the N places are in order, all one step apart; z is NaN where
+    missing. The band is symmetric about 0 for an improper process.
     """
     _check_noise(data)
     places, keep = data.x[..., 0], data.keep
     numbers = tf.range(tf.shape(places)[-1])
     regular = ~tf.reduce_any(_off_grid(places, numbers, places.dtype))
-    assertion = tf.debugging.Assert(
-        regular, ["likelihood='whittle' needs x in order, at equal steps"]
-    )
+    message = "likelihood='whittle' needs x in order, at equal steps"
+    assertion = tf.debugging.Assert(regular, [message])
     with tf.control_dependencies([] if assertion is None else [assertion]):
         residual = data.z - process.plus_function(tf.zeros_like(data.z), data.x)
     residual = tf.where(data.present, residual, tf.zeros_like(residual))
@@ -144,8 +128,7 @@ def log_likelihood(
     counted = tf.ones_like(places)
     if band is not None:
         frequencies = _frequencies(data)
-        counted = (band[0] <= frequencies) & (frequencies <= band[1])
-        counted = tf.cast(counted, places.dtype)
+        counted = tf.cast((band[0] <= frequencies) & (frequencies <= band[1]), places.dtype)
     # Rounding makes nothing of the transform of a process without noise, where it is smallest.
     rounding = tf.constant(np.finfo(places.dtype.as_numpy_dtype).eps, places.dtype)
     S = tf.maximum(expected.S, rounding * tf.reduce_max(expected.S, axis=-1, keepdims=True))

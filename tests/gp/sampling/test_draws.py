@@ -14,7 +14,7 @@ import tensorflow_probability as tfp
 from scipy import stats
 
 import cgp
-from cgp.gp.sampling.weak_priors import in_words, weak_priors
+from cgp.gp.sampling.density import in_words, weak_priors
 from cgp.kernels import RBF, Constant, Matern12, Rotation, WidelyLinear
 from tests.reference import kernels
 
