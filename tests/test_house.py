@@ -205,7 +205,7 @@ EMPTY_WORDS = frozenset(
     what""".split()  # noqa: SIM905
 )
 """Names that say nothing of what they stand for."""
-EMPTY_SHARE = 0.052  # of all names that are stored; the aim is 0.02
+EMPTY_SHARE = 0.01  # of all names that are stored
 
 
 def stored_names(tree: ast.AST) -> Iterator[str]:
@@ -237,12 +237,6 @@ def test_few_names_say_nothing():
     )
 
 
-LONG_FUNCTIONS = {
-    "served_process.served",
-}
-"""By module, those that are longer than 60 lines, to be emptied."""
-
-
 def test_functions_can_be_read_on_a_screen():
     """Sixty lines, docstring and signature not counted."""
     long = {}
@@ -254,10 +248,10 @@ def test_functions_can_be_read_on_a_screen():
                 length = node.end_lineno - statements[0].lineno + 1 if statements else 0
                 if length > 60:
                     long[f"{path.stem}.{node.name}"] = length
-    assert not set(long) - LONG_FUNCTIONS, long
+    assert not long
 
 
-IMPORT_CIRCLES = 4  # the aim is none
+IMPORT_CIRCLES = 0
 
 
 def test_no_modules_import_each_other():
@@ -276,7 +270,7 @@ def imports_of_modules() -> dict[str, set[str]]:
     return {m: graph.find_modules_directly_imported_by(m) for m in graph.modules}
 
 
-SINGLE_IMPORTERS = 45  # the aim is 25
+SINGLE_IMPORTERS = 20
 
 
 def test_few_modules_exist_for_one_other_alone():
@@ -302,7 +296,7 @@ def reachable(module: str, imported: dict[str, set[str]]) -> set[str]:
     return result
 
 
-PRIVATE_READS = 47  # the aim is 10
+PRIVATE_READS = 2
 NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # public in spite of their names
 DOORS = {"keras_private.py", "tensorflow_private.py", "scipy_private.py"}
 

@@ -504,9 +504,10 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         """
         weights = numbered(store)
         if {"0", "1"} <= set(weights):  # before streams are made, which would stay
-            arrays = [np.asarray(weights[key]) for key in "01"]
+            real = self._start.dtype.real_dtype.as_numpy_dtype
+            arrays = [np.ascontiguousarray(weights[key], real) for key in "01"]
             if self._start.dtype.is_complex:
-                arrays = [a[..., 0] + 1j * a[..., 1] for a in arrays]
+                arrays = [a.view(self._start.dtype.as_numpy_dtype)[..., 0] for a in arrays]
             self.cell.check_stored(arrays)
         if self.stream is None and "streams" in store:
             self._make_stream(int(np.asarray(store["streams"])) or None)

@@ -199,7 +199,9 @@ def test_takes_an_exported_step_the_group_of_a_sample(tmp_path):
     gp.export(tmp_path / "model", verbose=0)
     served = tf.saved_model.load(str(tmp_path / "model"))
     for i in (4, 5):
-        found = served.step(x=tf.constant(float(i), tf.float64), z=tf.constant(1j * i), group=i % 2)
+        found = served.step(
+            x=tf.constant(float(i), tf.float64), z=tf.constant(1j * i), noise_groups=i % 2
+        )
         expected = gp.step(float(i), 1j * i, noise_groups=i % 2)
         np.testing.assert_allclose(found["predicted_mean"], expected.predicted.mean, **EXACT)
         np.testing.assert_allclose(found["filtered_mean"], expected.filtered.mean, **EXACT)
