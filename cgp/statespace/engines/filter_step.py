@@ -26,9 +26,11 @@ from cgp.linalg.batch_last import (
     matvec,
     triangularize,
 )
+from cgp.linalg.short_repr import short_repr
 from cgp.statespace.compiled import time_loop
 
 
+@short_repr
 class State(NamedTuple):
     """The moments of a state, by which a `Rule` linearises; the axis of the batch is the last.
 

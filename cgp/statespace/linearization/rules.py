@@ -13,9 +13,11 @@ import tensorflow as tf
 from cgp.linalg.arguments import check_whole
 from cgp.linalg.batch_last import divide, matmul, matvec
 from cgp.linalg.gradients import without_warnings_of_casts
+from cgp.linalg.short_repr import short_repr
 from cgp.statespace.engines.filter_step import State
 
 
+@short_repr
 class Affine(NamedTuple):
     """The approximation `f(x) ≈ A x + b + e` of a function of a state x of known moments.
 
