@@ -128,11 +128,10 @@ class Rounds:
     def _taken(self, state: list[np.ndarray], sample: Sample) -> tuple[list[np.ndarray], Step]:
         values = snapshot(self._cell.weights)
         if self._compiled is not None and self._compiled.serves(state, sample, values):
-            after = [a.copy() for a in state]
-            step = self._compiled(after, sample)
+            step = self._compiled(state, sample)  # in place: the arrays are copies
             if step is None:
                 raise self._cell.refusal()
-            return after, step
+            return state, step
         return self._traced(state, sample)
 
     def _traced(self, state: list[np.ndarray], sample: Sample) -> tuple[list[np.ndarray], Step]:

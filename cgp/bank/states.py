@@ -30,6 +30,7 @@ class States:
         self.cell, self._unsized, self.slots = cell, cell, Slots(capacity)
         self._estimator = estimator
         self.rows: list[np.ndarray] = []  # until the first samples have shown their sizes
+        self._cell_of_rows: Cell | None = None  # which has shown their sizes
         self._walk: Walk | None = None
         self._rounds: Rounds | None = None
         self.belongs = self._present()
@@ -72,14 +73,11 @@ class States:
 
     def make_room(self) -> None:
         """Makes the arrays as long as there are slots."""
-        blank = self.cell.as_stored(self.cell.blank_state(1))
-        shapes = [tuple(a.shape[1:]) for a in blank]
-        if [a.shape[1:] for a in self.rows] != shapes:  # no row counts
-            self.rows = [
-                np.zeros((0, *shape), a.dtype.as_numpy_dtype)
-                for shape, a in zip(shapes, blank, strict=True)
-            ]
+        if self.cell is not self._cell_of_rows:  # of other sizes, or the first: no row counts
+            blank = self.cell.as_stored(self.cell.blank_state(1))
+            self.rows = [np.zeros((0, *a.shape[1:]), a.dtype.as_numpy_dtype) for a in blank]
             self._walk, self._rounds = self.cell.compiled_walk(), None
+            self._cell_of_rows = self.cell
         if len(self.rows[0]) < self.slots.room:
             for i, a in enumerate(self.rows):
                 self.rows[i] = np.zeros((self.slots.room, *a.shape[1:]), a.dtype)

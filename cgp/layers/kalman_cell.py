@@ -148,6 +148,12 @@ class KalmanCell(Cell):
         chol = tf.reshape(chol, [-1, *chol.shape[-2:]])
         return StateArrays(*(tf.broadcast_to(a, [batch_size, *a.shape[1:]]) for a in (mean, chol)))
 
+    def blank_state(self, batch_size: int) -> StateArrays:
+        """NaN, for streams that have not begun."""
+        model, rows = self._model, self._model.F.shape[-1]
+        mean = tf.fill([batch_size, model.state_size], nan(model.state_dtype))
+        return StateArrays(mean, tf.fill([batch_size, rows, rows], nan(model.dtype)))
+
     def check_first(self, sample: Sample, along: int = 0) -> None:
         """Raises a ValueError for observations with which a diffuse state cannot begin."""
         check_diffuse(self._model, np.nan_to_num(sample.z if along else sample.z[..., None, :]))

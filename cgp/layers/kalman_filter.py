@@ -345,7 +345,8 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
     # --- online ----------------------------------------------------------------------------------
 
     def _make_stream(self, streams: int | None, name: str = "the state") -> Stream:
-        require_one_replica(self, "a KalmanFilter that runs online")
+        if self.stream is None:
+            require_one_replica(self, "a KalmanFilter that runs online")
         return super()._make_stream(streams, name)
 
     def step(

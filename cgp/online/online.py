@@ -47,6 +47,7 @@ class Stream:
         self._weights = cell.weights
         self._values = b""  # of the weights that the compiled function belongs to
         self._compiled = None if self._weights else cell.compiled(streams)
+        self._checks = type(cell).check_against is not Cell.check_against  # a call takes time
         self._traced: dict[tuple, TracedStep] = {}
         self._is_checked = True
         with tf.init_scope():
@@ -283,8 +284,10 @@ class Stream:
 
     def _take(self, sample: Sample, is_block: bool) -> Step | None:
         """Takes a sample or block; None, and the state is as it was, if it would not be sound."""
-        self.refresh()
-        self.cell.check_against(self.arrays(), sample)
+        if self._weights:
+            self.refresh()
+        if self._checks:
+            self.cell.check_against(self.arrays(), sample)
         if is_block and not self.cell.traces_blocks:
             return self._scan(sample) if self.has_begun() else None
         if self._compiled is not None:
