@@ -94,7 +94,7 @@ class Rounds:
         likelihood: Any,
         error: ValueError,
     ) -> Exception:
-        """What to raise where a step fails: the first sample that fails alone too."""
+        """The error of a round whose step fails; it names the first sample that fails by itself."""
         for i in at:
             row = slots[i : i + 1]
             try:

@@ -368,7 +368,7 @@ class CompiledKalman:
         return native.core().ops is not None
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
-        """See `cgp.online.cell.Compiled`."""
+        """Predicts and updates each stream in place, as every `Compiled` step."""
         snapshot = self._learned.snapshot()
         if self._step is None or snapshot != self._snapshot:
             model = cast("LinearGaussian", self._learned.model())  # others have no such step
@@ -398,7 +398,7 @@ class KalmanWalk:
         return native.core().ops is not None
 
     def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
-        """See `cgp.online.cell.Walk`."""
+        """Predicts and updates the state in each slot, as every `Walk`."""
         snapshot = self._learned.snapshot()
         if self._walk is None or snapshot != self._snapshot:
             model = cast("LinearGaussian", self._learned.model())  # others have no such steps

@@ -20,8 +20,7 @@ from cgp.linalg.arguments import ArrayLike, is_nan, nan
 from cgp.observations import as_observations, check_rounding
 from cgp.statespace.online.native_step import NOT_FINITE
 from cgp.statespace.online.online_step import check_state_factor
-
-Outputs = dict[str, tf.Tensor]
+from cgp.training.saving import Outputs
 
 
 class Sample(NamedTuple):
@@ -506,7 +505,7 @@ class Cell(abc.ABC):
         return ValueError(NOT_FINITE)
 
     def assertions(self, state: Any, sample: Sample) -> list[tf.Operation]:
-        """What a step refuses, as assertions of a graph."""
+        """Assertions, for graphs, that a sample fits the state before it."""
         return []
 
     # --- compiled --------------------------------------------------------------------------------

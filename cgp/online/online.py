@@ -53,7 +53,7 @@ class Stream:
         with tf.init_scope():
             blank = cell.blank_state(streams or 1)
             stored = cell.as_stored(blank)
-            self._dtypes = [a.dtype for a in stored]
+            self._dtypes, self._shapes = [a.dtype for a in stored], [a.shape[1:] for a in stored]
             values = [a.numpy() for a in map(self._as_variable, stored)]
         self.variables = []
         for name, a in zip(cell.stored_names(), values, strict=True):
@@ -110,9 +110,8 @@ class Stream:
         """Assigns a state, `[B, ...]`, or without that axis for all streams."""
         count = self.streams or 1
         stored = self.cell.as_stored(state)
-        blank = self.cell.as_stored(self._blank)
-        for variable, a, like in zip(self.variables, stored, blank, strict=True):
-            a = tf.broadcast_to(a, [count, *like.shape[1:]])
+        for variable, a, shape in zip(self.variables, stored, self._shapes, strict=True):
+            a = tf.broadcast_to(a, [count, *shape])
             variable.assign(self._as_variable(a))
 
     def arrays(self) -> list[np.ndarray]:
@@ -126,10 +125,7 @@ class Stream:
 
     def has_begun(self) -> bool:
         """Whether there is a state, of a sample or set; otherwise it is the initial one."""
-        first = next(
-            v for v, d in zip(self.variables, self._dtypes, strict=True) if not d.is_integer
-        )
-        return not np.isnan(first.host()).any()
+        return not np.isnan(self._first_float.host()).any()
 
     def state(self) -> Any:
         """The state at the present hyperparameters: tensors, without batch axis of one stream."""

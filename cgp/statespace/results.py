@@ -87,7 +87,7 @@ class SeriesResult:
         return tuple(field.name for field in dataclasses.fields(cls))
 
     def map(self, function: Callable[[tf.Tensor], tf.Tensor]) -> Self:
-        """The same result with a function applied to each tensor."""
+        """Applies a function to each tensor of the result; returns the result of the outcomes."""
         values = (None if a is None else function(a) for a in self)
         return self.__tf_unflatten__((), tuple(values))
 

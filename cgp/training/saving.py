@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from cgp.distributions.marginals import Step
 from cgp.likelihoods import Likelihood, Magnitude, OneBit, StudentT, VonMises
 from cgp.linalg.arguments import as_flag
 from cgp.statespace import Iterated, Rule, SigmaPoints, Taylor
@@ -143,15 +142,6 @@ class Served(tf.Module):
         # The hyperparameters that the graphs read, which are attributes of layers elsewhere.
         self._read_by_graphs = [v for f in concrete.values() for v in f.variables]
         tf.saved_model.save(self, os.fspath(path), signatures=concrete, options=WITHOUT_GRADIENTS)
-
-
-def step_outputs(step: Step) -> Outputs:
-    """The moments of a step by name."""
-    outputs = {"innovation": step.innovation}
-    for name, moments in (("predicted", step.predicted), ("filtered", step.filtered)):
-        for moment, tensor in zip(moments._fields, moments, strict=True):
-            outputs[f"{name}_{moment}"] = tensor
-    return outputs
 
 
 def _graph(function: Callable[..., Outputs], arguments: Sequence[tf.TensorSpec]) -> Any:

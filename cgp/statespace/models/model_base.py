@@ -126,7 +126,7 @@ class FactoredCovariance:
         return semidefinite_factor(tf.stop_gradient(self.matrix))
 
     def cast(self, dtype: tf.DType) -> "FactoredCovariance":
-        """The same covariance in a dtype of at least its precision."""
+        """The covariance and its factor in a dtype that is at least as precise."""
         if dtype == self.matrix.dtype:
             return self
         factor = None if self._factor is None else tf.cast(self._factor, dtype)
