@@ -130,3 +130,26 @@ def test_may_a_call_or_a_forecast_of_a_bank_be_empty(kind, without_core):
 
     for shapes in (run(), without_core(run)):
         assert shapes == [(0,), (0,), (0, 1)]
+
+
+@pytest.mark.parametrize("kind", [cgp.StateSpaceGP, cgp.RecursiveGP])
+def test_is_an_outlier_of_an_improper_signal_met_as_in_the_real_composite(kind):
+    """The weight and the posterior of the signal agree, in two real numbers."""
+    kernel = cgp.kernels.WidelyLinear(Matern12(1.0, 3.0) * Rotation(0.1), 0.5 + 0.4j)
+    gp, nu, noise, z = kind(kernel, 0.2), 4.0, 0.2, 3.0 - 2.5j
+    gp.step(0.0, 0.3 + 0.8j)
+    mean, v, c = (
+        gp.predict([0.7], verbose=0)[n][0] for n in ("mean", "variance", "pseudo_variance")
+    )
+    K = 0.5 * np.array([[v + c.real, c.imag], [c.imag, v - c.real]])
+    d, weight = np.array([(z - mean).real, (z - mean).imag]), 1.0
+    for _ in range(500):
+        gain = K @ np.linalg.inv(K + 0.5 * noise / weight * np.eye(2))
+        residual, after = d - gain @ d, K - gain @ K
+        square = residual @ residual + np.trace(after)
+        weight = min((nu / 2 + 1) / (nu / 2 + square / noise), 1.0)
+    step = gp.step(0.7, z, likelihood=StudentT(nu))
+    assert abs(c) > 0.1
+    assert weight < 0.9
+    np.testing.assert_allclose(step.filtered.mean, mean + (gain @ d) @ [1.0, 1.0j], rtol=1e-7)
+    np.testing.assert_allclose(step.filtered.variance, np.trace(after), rtol=1e-7)
