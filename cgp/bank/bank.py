@@ -337,8 +337,6 @@ class Bank:
         )
         if rows:
             states.restore(keys, rows, head.get("belongs", ""))
-        else:
-            states.belongs = head.get("belongs", "")
         return bank
 
 

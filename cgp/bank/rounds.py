@@ -4,6 +4,7 @@ The states of the keys of a round go through one vectorised step, so many at a t
 width is traced once, and fewer samples are filled up to it.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,6 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Step
 from cgp.online.cell import Cell, RefusedSample, Sample, advance
-from cgp.training.post_updates import snapshot
 
 _WIDTH = 256  # states that go through a step together, if they are small
 _ELEMENTS = 2**22  # of their arrays
@@ -42,17 +42,23 @@ class Rounds:
 
     Args:
         cell: The cell of the states.
+        rows: The states of keys as stored, `[S, ...]`, for their sizes.
     """
 
-    def __init__(self, cell: Cell):
+    def __init__(self, cell: Cell, rows: list[np.ndarray]):
         self._cell = cell
         self._compiled = cell.compiled(None) if cell.streams_axis == 0 else None
-        sizes = [tf.size(a).numpy() for a in cell.as_stored(cell.blank_state(1))]
-        self.width = max(1, min(_WIDTH, _ELEMENTS // max(sizes)))
+        largest = max(math.prod(a.shape[1:]) for a in rows)
+        self.width = max(1, min(_WIDTH, _ELEMENTS // max(1, largest)))
         self.graphs: dict[tuple, Any] = {}
 
     def __call__(
-        self, rows: list[np.ndarray], slots: np.ndarray, samples: Sample, likelihood: Any = None
+        self,
+        rows: list[np.ndarray],
+        slots: np.ndarray,
+        samples: Sample,
+        values: bytes,
+        likelihood: Any = None,
     ) -> Step:
         """Takes samples, and changes the states.
 
@@ -60,23 +66,27 @@ class Rounds:
             rows: The states of all keys as stored, `[S, ...]`.
             slots: The slot of each sample, `[B]`.
             samples: The samples, `[B, ...]`.
+            values: The present values of the weights of the cell.
             likelihood: The likelihood of each of them, or None.
 
         Raises:
             RefusedSample: A sample whose step fails.
         """
+
+        def step_of(state: list[np.ndarray], sample: Sample) -> tuple[list[np.ndarray], Step]:
+            return self._step(state, sample, values, likelihood)
+
         if not len(slots):  # one that is missing tells the shapes
             nothing = samples.map(lambda a: np.zeros((1, *a.shape[1:]), a.dtype))
             initial = self._cell.as_stored(self._cell.initial_state(1, nothing))
-            rows = [np.asarray(a) for a in initial]
-            return self._step(rows, nothing, likelihood)[1].map(lambda a: a[:0])
+            return step_of([np.asarray(a) for a in initial], nothing)[1].map(lambda a: a[:0])
         results: Any = None
         for at in rounds(slots, self.width):
             before = [a[slots[at]] for a in rows]
             try:
-                after, step = self._step(before, samples.map(lambda a: a[at]), likelihood)  # noqa: B023
+                after, step = step_of(before, samples.map(lambda a: a[at]))  # noqa: B023
             except ValueError as error:
-                raise self._refused(rows, slots, samples, at, likelihood, error) from error
+                raise self._refused(step_of, rows, slots, samples, at, error) from error
             for a, changed in zip(rows, after, strict=True):
                 a[slots[at]] = changed
             if results is None:
@@ -87,24 +97,24 @@ class Rounds:
 
     def _refused(
         self,
+        step_of: Callable[[list[np.ndarray], Sample], Any],
         rows: list[np.ndarray],
         slots: np.ndarray,
         samples: Sample,
         at: np.ndarray,
-        likelihood: Any,
         error: ValueError,
     ) -> Exception:
         """The error of a round whose step fails; it names the first sample that fails by itself."""
         for i in at:
             row = slots[i : i + 1]
             try:
-                self._step([a[row] for a in rows], samples.map(lambda a: a[i : i + 1]), likelihood)  # noqa: B023
+                step_of([a[row] for a in rows], samples.map(lambda a: a[i : i + 1]))  # noqa: B023
             except ValueError as refused:
                 return RefusedSample(i, str(refused), type(refused))
         return error
 
     def _step(
-        self, state: list[np.ndarray], sample: Sample, likelihood: Any
+        self, state: list[np.ndarray], sample: Sample, values: bytes, likelihood: Any
     ) -> tuple[list[np.ndarray], Step]:
         """The states after a sample of each, and a `Step` of NumPy arrays.
 
@@ -113,11 +123,11 @@ class Rounds:
         """
         self._cell.check_against(state, sample)
         if likelihood is None:
-            return self._taken(state, sample)
+            return self._taken(state, sample, values)
         after: list[np.ndarray] = []
 
         def take(sample: Sample) -> Step:
-            arrays, step = self._taken(state, sample)
+            arrays, step = self._taken(state, sample, values)
             after.extend(arrays)
             return step
 
@@ -125,8 +135,9 @@ class Rounds:
         step = self._cell.robust_step(before, sample, likelihood, take)
         return after, step
 
-    def _taken(self, state: list[np.ndarray], sample: Sample) -> tuple[list[np.ndarray], Step]:
-        values = snapshot(self._cell.weights)
+    def _taken(
+        self, state: list[np.ndarray], sample: Sample, values: bytes
+    ) -> tuple[list[np.ndarray], Step]:
         if self._compiled is not None and self._compiled.serves(state, sample, values):
             step = self._compiled(state, sample)  # in place: the arrays are copies
             if step is None:

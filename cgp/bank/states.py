@@ -33,12 +33,9 @@ class States:
         self._cell_of_rows: Cell | None = None  # which has shown their sizes
         self._walk: Walk | None = None
         self._rounds: Rounds | None = None
-        self.belongs = self._present()
-
-    def _present(self) -> str:
-        """What tells the values of hyperparameters from others, also in another process."""
-        weights = in_declared_order(self.cell.weights, self._estimator)
-        return hashlib.sha256(snapshot(weights)).hexdigest()[:32]
+        self._values: bytes | None = None  # of the weights that the states belong to
+        self.belongs = ""  # what tells these values from others, in another process too
+        self.renew()
 
     def renew(self) -> None:
         """Brings states to the present hyperparameters.
@@ -46,11 +43,13 @@ class States:
         Raises:
             ValueError: They cannot be; nothing has been changed.
         """
-        present = self._present()
-        if present == self.belongs:
+        values = snapshot(self.cell.weights)
+        if values == self._values:
             return
+        weights = in_declared_order(self.cell.weights, self._estimator)
+        digest = hashlib.sha256(snapshot(weights)).hexdigest()[:32]
         slots = self.slots.in_order()
-        if len(slots):
+        if len(slots) and digest != self.belongs:
             width = self.rounds.width
             renewed = [
                 self.cell.as_stored(self.cell.renewed(self.state_at(block)))
@@ -58,7 +57,7 @@ class States:
             ]
             for a, blocks in zip(self.rows, zip(*renewed, strict=True), strict=True):
                 a[slots] = np.concatenate([np.asarray(block) for block in blocks])
-        self.belongs = present
+        self.belongs, self._values = digest, values
 
     def forget_sizes(self) -> None:
         """Lets a bank without keys take samples and states of other sizes than before."""
@@ -107,7 +106,7 @@ class States:
     def rounds(self) -> Rounds:
         """The steps of several states at a time."""
         if self._rounds is None:
-            self._rounds = Rounds(self.cell)
+            self._rounds = Rounds(self.cell, self.rows)
         return self._rounds
 
     def take(self, plan: Plan, samples: Sample, likelihood: Any) -> Step:
@@ -123,9 +122,10 @@ class States:
         try:
             if len(plan.new_slots):
                 self._begin(plan, samples)
-            if likelihood is None and self._walk is not None and self._walk.serves():
+            assert self._values is not None  # states are renewed before samples are taken
+            if likelihood is None and self._walk is not None and self._walk.serves(self._values):
                 return self._walk(self.rows, plan.slots, samples)
-            return self.rounds(self.rows, plan.slots, samples, likelihood)
+            return self.rounds(self.rows, plan.slots, samples, self._values, likelihood)
         except BaseException:
             for a, kept in zip(self.rows, before, strict=True):
                 a[touched] = kept
@@ -134,12 +134,10 @@ class States:
     def _begin(self, plan: Plan, samples: Sample) -> None:
         """Sets the states of new keys, by the first sample of each."""
         first = samples.map(lambda a: a[plan.first])
-        if self.cell.checks_first:
-            try:
-                checked_each(lambda part: self.cell.check_first(part), first)
-            except RefusedSample as error:
-                index = plan.first[error.index]
-                raise RefusedSample(index, str(error), error.kind) from error
+        try:
+            checked_each(self.cell.check_first, first)
+        except RefusedSample as error:
+            raise RefusedSample(plan.first[error.index], str(error), error.kind) from error
         state = self.cell.as_stored(self.cell.initial_state(len(plan.first), first))
         for a, initial in zip(self.rows, state, strict=True):
             a[plan.new_slots] = initial
@@ -212,5 +210,5 @@ class States:
         plan = self.slots.plan(keys)
         self.make_room()
         self.commit(plan, stored)
-        self.belongs = belongs
+        self.belongs, self._values = belongs, None
         self.renew()

@@ -35,7 +35,13 @@ from cgp.statespace.linearization.linearized_model import (
 from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.model_base import whole_steps
-from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, CompiledWalk, step_matrices
+from cgp.statespace.online.native_step import (
+    NOT_FINITE,
+    CompiledStep,
+    CompiledWalk,
+    StepMatrices,
+    step_matrices,
+)
 from cgp.statespace.online.online_step import (
     StateArrays,
     advance,
@@ -105,7 +111,6 @@ class KalmanCell(Cell):
         self._objective, self._loss_weight = objective, loss_weight
         self.learned_model, self._rule, self._likelihood = learned_model, rule, likelihood
         self._model = learned_model.noise  # for sizes and dtypes
-        self.checks_first = self._model.initial == "diffuse"
         # XLA cannot factorise Q, which is needed where its layer provides no factor.
         layers = learned_model.layers
         self.jit_compile = "Q" not in layers or hasattr(layers["Q"], "factor")
@@ -144,7 +149,9 @@ class KalmanCell(Cell):
         model = noise_of(self.learned_model.model())
         mean = model.form.join(model.initial_mean)
         mean = tf.reshape(mean, [-1, *mean.shape[-1:]])
-        chol = stored_cholesky(model.initial_chol, model.initial_covariance)
+        chol = model.initial_chol
+        if sample is None or tf.is_tensor(sample.z):  # of a model, through which gradients pass
+            chol = stored_cholesky(chol, model.initial_covariance)
         chol = tf.reshape(chol, [-1, *chol.shape[-2:]])
         return StateArrays(*(tf.broadcast_to(a, [batch_size, *a.shape[1:]]) for a in (mean, chol)))
 
@@ -156,7 +163,8 @@ class KalmanCell(Cell):
 
     def check_first(self, sample: Sample, along: int = 0) -> None:
         """Raises a ValueError for observations with which a diffuse state cannot begin."""
-        check_diffuse(self._model, np.nan_to_num(sample.z if along else sample.z[..., None, :]))
+        if self._model.initial == "diffuse":
+            check_diffuse(self._model, np.nan_to_num(sample.z if along else sample.z[..., None, :]))
 
     def as_stored(self, state: StateArrays) -> list[tf.Tensor]:
         """Working values: of a widely linear model the mean of the real composite."""
@@ -354,14 +362,39 @@ class KalmanCell(Cell):
         return leaves_no_exact_observation(noise_of(self.learned_model.model()).R)
 
 
+class PresentMatrices:
+    """The matrices of a linear filter as NumPy arrays, until the weights of its layers change."""
+
+    def __init__(self, learned_model: LearnedModel):
+        self._learned = learned_model
+        self._snapshot: bytes | None = None  # of the weights that the matrices belong to
+        self.of_step: StepMatrices
+        self._inputs_to_state: np.ndarray
+
+    def renew(self) -> bool:
+        """Computes the matrices where the weights have changed, and returns whether they have."""
+        snapshot = self._learned.snapshot()
+        if snapshot == self._snapshot:
+            return False
+        model = cast("LinearGaussian", self._learned.model())  # others have no such step
+        self.of_step, self._snapshot = step_matrices(model), snapshot
+        if model.B is not None:
+            self._inputs_to_state = with_time(model.B).numpy()[..., 0, :, :]
+        return True
+
+    def drift(self, inputs: np.ndarray) -> np.ndarray:
+        """`B u` of known inputs `[..., k]`, working values `[..., n]`."""
+        inputs = self._learned.form.split(tf.constant(inputs)).numpy()
+        return (self._inputs_to_state @ inputs[..., None])[..., 0]
+
+
 class CompiledKalman:
     """The step of B streams, or one, of a linear filter by a function of the compiled core."""
 
     def __init__(self, learned_model: LearnedModel, streams: int | None):
-        self._learned, self._streams = learned_model, streams
-        self._step: CompiledStep | None = None
-        self._snapshot = b""  # of the weights that its matrices belong to
-        self._inputs_to_state = np.zeros(0)
+        self._streams, self._is_composite = streams, not learned_model.noise.is_proper
+        self._matrices = PresentMatrices(learned_model)
+        self._step: CompiledStep
 
     def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
         """Whether the core is there."""
@@ -369,17 +402,11 @@ class CompiledKalman:
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
         """Predicts and updates each stream in place, as every `Compiled` step."""
-        snapshot = self._learned.snapshot()
-        if self._step is None or snapshot != self._snapshot:
-            model = cast("LinearGaussian", self._learned.model())  # others have no such step
-            self._step = CompiledStep(step_matrices(model), self._streams, not model.is_proper)
-            self._snapshot = snapshot
-            if model.B is not None:
-                self._inputs_to_state = with_time(model.B).numpy()[..., 0, :, :]
+        if self._matrices.renew():
+            self._step = CompiledStep(self._matrices.of_step, self._streams, self._is_composite)
         if sample.inputs is not None:
-            inputs = self._learned.form.split(tf.constant(sample.inputs)).numpy()
-            drift = np.reshape(self._inputs_to_state @ inputs[..., None], (self._streams or 1, -1))
-            self._step.set(drift=np.ascontiguousarray(np.moveaxis(drift, 0, -1)))
+            drift = self._matrices.drift(sample.inputs).reshape(self._streams or 1, -1)
+            self._step.set(drift=np.ascontiguousarray(drift.T))
         moments = self._step(sample.z, *arrays)
         return None if moments is None else _step_of(sample.z, *moments)
 
@@ -388,30 +415,19 @@ class KalmanWalk:
     """Steps of many streams of a linear filter by a function of the compiled core."""
 
     def __init__(self, learned_model: LearnedModel):
-        self._learned = learned_model
-        self._snapshot: bytes | None = None  # of the weights that the matrices belong to
-        self._walk: CompiledWalk | None = None
-        self._matrices: dict[str, np.ndarray] = {}
+        self._matrices = PresentMatrices(learned_model)
+        self._walk = CompiledWalk(not learned_model.noise.is_proper, predicts_first=False)
 
-    def serves(self) -> bool:
+    def serves(self, values: bytes) -> bool:
         """Whether the core is there."""
         return native.core().ops is not None
 
     def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
         """Predicts and updates the state in each slot, as every `Walk`."""
-        snapshot = self._learned.snapshot()
-        if self._walk is None or snapshot != self._snapshot:
-            model = cast("LinearGaussian", self._learned.model())  # others have no such steps
-            F, Q_factor, H, R = (a[..., 0] for a in step_matrices(model))
-            self._walk = CompiledWalk(not model.is_proper, predicts_first=False)
-            self._matrices = {"F": F, "Q_factor": Q_factor, "H": H, "R": R}
-            self._inputs_to_state = None if model.B is None else with_time(model.B).numpy()[0]
-            self._snapshot = snapshot
-        matrices = self._matrices
+        self._matrices.renew()
+        matrices = {name: a[..., 0] for name, a in self._matrices.of_step._asdict().items()}
         if samples.inputs is not None:
-            inputs = self._learned.form.split(tf.constant(samples.inputs)).numpy()
-            drift = (self._inputs_to_state @ inputs[..., None])[..., 0]
-            matrices = {**matrices, "drift": drift}
+            matrices["drift"] = self._matrices.drift(samples.inputs)
         moments = self._walk(matrices, samples.z, slots, *rows)
         if isinstance(moments, int):
             raise RefusedSample(moments, NOT_FINITE)

@@ -19,7 +19,7 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations, warn_of_short_series
 from cgp.online.cell import Outputs, Sample
-from cgp.online.online import RunsOnline, Stream
+from cgp.online.online import RunsOnline
 from cgp.statespace.forecasting import Forecast
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
@@ -32,7 +32,7 @@ from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.online.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series, check_labels
 from cgp.training import Model, keras_private
-from cgp.training.batches import compile_as_usual, require_one_replica
+from cgp.training.batches import compile_as_usual
 from cgp.training.hyperparameters import Row, array_text, notebook_table
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameterized
@@ -343,11 +343,6 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         self.optimizer.build(self.trainable_variables)
 
     # --- online ----------------------------------------------------------------------------------
-
-    def _make_stream(self, streams: int | None, name: str = "the state") -> Stream:
-        if self.stream is None:
-            require_one_replica(self, "a KalmanFilter that runs online")
-        return super()._make_stream(streams, name)
 
     def step(
         self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None

@@ -102,8 +102,8 @@ class Compiled(Protocol):
 class Walk(Protocol):
     """Steps of many streams, sample after sample, by a compiled function."""
 
-    def serves(self) -> bool:
-        """Whether the function can be called at the present hyperparameters."""
+    def serves(self, values: bytes) -> bool:
+        """Whether the function can be called at the present values of `Cell.weights`."""
 
     def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
         """Takes samples in their order, each into the state in its slot.
@@ -320,9 +320,6 @@ class Cell(abc.ABC):
     def check_streams(self, streams: int | None) -> None:
         """Raises a ValueError where there cannot be so many streams."""
         del streams
-
-    checks_first = False
-    """Whether `check_first` may refuse a sample."""
 
     def check_first(self, sample: Sample, along: int = 0) -> None:
         """Raises a ValueError for a sample, or a block, with which streams cannot begin."""

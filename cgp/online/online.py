@@ -268,6 +268,7 @@ class Stream:
             has_begun = self.has_begun()
             try:
                 if not has_begun:
+                    self.cell.check_first(sample, along=int(is_block))
                     self.begin(sample, is_block)
                 step = self._take(sample, is_block)
                 if step is None:
@@ -339,26 +340,32 @@ class RunsOnline:
     stream: Stream | None = None
     """The state of the streams; None before the first data."""
 
-    def _make_stream(self, streams: int | None, name: str = "the state") -> Stream:
+    def _make_stream(self, streams: int | None) -> Stream:
         """Makes the streams, or checks their number if there are streams already."""
         if self.stream is not None:
-            self.stream.check_number(streams, name)
+            self.stream.check_number(streams, "the state")
             return self.stream
-        self.cell.check_streams(streams)
-        self.stream = Stream(self.cell, streams, self)
+        return self._first_stream(self.cell, streams)
+
+    def _first_stream(
+        self, cell: Cell, streams: int | None, sample: Sample | None = None
+    ) -> Stream:
+        """Makes the streams, unless the first sample does not fit them."""
+        require_one_replica(self, f"a {type(self).__name__} that runs online")
+        cell.check_streams(streams)
+        if sample is not None and type(cell).check_against is not Cell.check_against:
+            blank = cell.as_stored(cell.blank_state(streams or 1))
+            cell.check_against([np.asarray(a) for a in blank], sample)
+        self.cell, self.stream = cell, Stream(cell, streams, self)
         return self.stream
 
     def _stream_of(self, sample: Sample, streams: int | None, along: int) -> Stream:
         """The stream that takes a checked sample or block; the first ones make it."""
-        if self.cell.checks_first and not (self.stream and self.stream.has_begun()):
-            self.cell.check_first(sample, along)
-        if self.stream is None:
-            cell = self.cell.sized_for(sample)
-            cell.check_streams(streams)
-            blank = cell.as_stored(cell.blank_state(streams or 1))
-            cell.check_against([np.asarray(a) for a in blank], sample)
-            self.cell = cell
-        return self._make_stream(streams, "z")
+        if self.stream is not None:
+            self.stream.check_number(streams, "z")
+            return self.stream
+        self.cell.check_first(sample, along)
+        return self._first_stream(self.cell.sized_for(sample), streams, sample)
 
     def _take_sample(
         self, sample: Sample, missing: ArrayLike | None, likelihood: Likelihood | None = None

@@ -76,8 +76,8 @@ class FilteredBlock(NamedTuple):
 class ProcessCell(GaussianProcessCell):
     """The state of a process at its last sample, and its update by the next.
 
-    It belongs to weights, the variables of kernel, mean and noise. In a graph `loss` is a function
-    of data and of the log likelihood of each series.
+    It has so many complex `states`, and belongs to `weights`, the variables of kernel, mean and
+    noise. In a graph `loss` is a function of data and of the log likelihood of each series.
     """
 
     State = PlacedState
@@ -91,10 +91,12 @@ class ProcessCell(GaussianProcessCell):
         real_dtype: str,
         check_inputs: Callable[[np.ndarray], Any],
         weights: list[keras.Variable],
+        states: int,
         loss: Callable[[Data, tf.Tensor], tf.Tensor],
     ):
         super().__init__(process, real_dtype, check_inputs)
-        self._weights, self._loss = weights, loss
+        self._weights, self._states, self._loss = weights, states, loss
+        self._matrices: tuple[bytes, PresentMatrices] | None = None  # and the weights' values
 
     @property
     def weights(self) -> list[keras.Variable]:
@@ -105,20 +107,23 @@ class ProcessCell(GaussianProcessCell):
         """The prior at the place of the first sample; the blank state where that is not known."""
         if sample is None:
             return self.blank_state(batch_size)
-        markov = DiscretizedProcess(self.process)
+        in_model = tf.is_tensor(sample.x)  # through which gradients pass
+        markov = DiscretizedProcess(self.process) if in_model else self.matrices().markov
         x = tf.convert_to_tensor(sample.x)[:, 0]
         covariance, chol = markov.initial(x[0] if markov.is_stationary else x)
-        if tf.is_tensor(sample.x):  # of a model, through which gradients pass
+        if in_model:
             chol = stored_cholesky(chol, covariance)
         chol = tf.broadcast_to(chol, tf.concat([[batch_size], tf.shape(chol)[-2:]], axis=0))
         return PlacedState(x, self.process.form.join(tf.zeros_like(chol[..., 0])), chol)
 
     def blank_state(self, batch_size: Any) -> PlacedState:
         """NaN, for processes that have not begun."""
-        H = DiscretizedProcess(self.process).emission()
-        mean = tf.fill([batch_size, H.shape[-1]], nan(H.dtype))
-        chol = tf.fill([batch_size, H.shape[-1], H.shape[-1]], nan(H.dtype))
-        x = tf.fill([batch_size], nan(tf.as_dtype(self.real_dtype)))
+        real = tf.as_dtype(self.real_dtype)
+        of_working_values = nan(complex_dtype(real) if self.process.is_proper else real)
+        size = self._states * self.process.form.multiplicity
+        mean = tf.fill([batch_size, size], of_working_values)
+        chol = tf.fill([batch_size, size, size], of_working_values)
+        x = tf.fill([batch_size], nan(real))
         return PlacedState(x, self.process.form.join(mean), chol)
 
     def renewed(self, state: PlacedState) -> PlacedState:
@@ -349,13 +354,20 @@ class ProcessCell(GaussianProcessCell):
         after = self.from_stored([x, mean, stored_cholesky(chol, covariance)])
         return after, Step(predicted, deviation, filtered)
 
+    def matrices(self, values: bytes | None = None) -> "PresentMatrices":
+        """The matrices at the present hyperparameters, eagerly; `values` of `weights` if known."""
+        values = snapshot(self._weights) if values is None else values
+        if self._matrices is None or self._matrices[0] != values:
+            self._matrices = values, PresentMatrices(self.process)
+        return self._matrices[1]
+
     def compiled(self, streams: int | None) -> "CompiledProcess":
         """The compiled step at the present hyperparameters."""
-        return CompiledProcess(self.process, streams)
+        return CompiledProcess(self.process, self.matrices(), streams)
 
     def compiled_walk(self) -> "ProcessWalk":
         """Compiled steps of many streams."""
-        return ProcessWalk(self.process, self.weights)
+        return ProcessWalk(self)
 
 
 def shared_noise(samples: Sample) -> SampleNoise:
@@ -420,8 +432,8 @@ class CompiledProcess:
     The number of streams is None for one stream without a batch axis.
     """
 
-    def __init__(self, process: SignalPlusNoise, streams: int | None):
-        self._process, self._matrices, self._streams = process, PresentMatrices(process), streams
+    def __init__(self, process: SignalPlusNoise, matrices: PresentMatrices, streams: int | None):
+        self._process, self._matrices, self._streams = process, matrices, streams
         self._component = 0 if streams is None else (slice(None), 0)
         self._step: CompiledStep | None = None
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
@@ -481,14 +493,17 @@ class CompiledProcess:
 class ProcessWalk:
     """Steps of many processes, sample after sample, by a function of the compiled core."""
 
-    def __init__(self, process: SignalPlusNoise, weights: list[keras.Variable]):
-        self._process, self._weights = process, weights
-        self._walk = CompiledWalk(process.form.multiplicity > 1, predicts_first=True)
-        self._values: bytes | None = None  # of the weights that the matrices belong to
+    def __init__(self, cell: ProcessCell):
+        self._cell = cell
+        self._walk = CompiledWalk(cell.process.form.multiplicity > 1, predicts_first=True)
+        self._matrices: PresentMatrices
 
-    def serves(self) -> bool:
+    def serves(self, values: bytes) -> bool:
         """Whether the core is there."""
-        return native.core().ops is not None
+        if native.core().ops is None:
+            return False
+        self._matrices = self._cell.matrices(values)
+        return True
 
     def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
         """Takes samples in their order, as `cgp.online.cell.Walk`."""
@@ -499,9 +514,6 @@ class ProcessWalk:
             first = back[0]
             message = f"x must not go back: got {x[first]:g} after {last[first]:g}"
             raise RefusedSample(first, message)
-        values = snapshot(self._weights)
-        if values != self._values:
-            self._matrices, self._values = PresentMatrices(self._process), values
         function = self._matrices.function(x)
         signal = np.ascontiguousarray(samples.z - function)[:, None]
         moments = []

@@ -129,20 +129,20 @@ class StateSpaceGP(MaximumLikelihoodGP):
         form = kernel.markov_form()  # raises an error that says why not
         self.likelihood, self.parallel = likelihood, as_flag(parallel, "parallel")
         self.band = whittle.as_band(likelihood, band, self._process, form.is_stationary)
-        self.cell = self._cell()
+        self.cell = self._cell(form.size)
         self._history = History(self, self.cell, self._stored)
         self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
         if self._sites.are_needed:
             self._watch(self._renew_sites, state_is_weights=False)
         self.built = True
 
-    def _cell(self) -> ProcessCell:
+    def _cell(self, states: int) -> ProcessCell:
         kernel, real = self.kernel, self.variable_dtype
 
         def check_inputs(x: np.ndarray) -> None:
             kernel.check_points(tf.constant(x, real))  # which may refuse a place
 
-        return ProcessCell(self._process, real, check_inputs, self.weights, self._loss)
+        return ProcessCell(self._process, real, check_inputs, self.weights, states, self._loss)
 
     # --- taking data in ------------------------------------------------------------------------
 
