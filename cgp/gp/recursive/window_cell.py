@@ -160,6 +160,11 @@ class WindowCell(GaussianProcessCell):
 
     def initial_state(self, batch_size: Any, sample: Sample | None = None) -> Any:
         """Empty windows at the present hyperparameters; the number of streams must be known."""
+        if sample is not None and not tf.is_tensor(sample.z):  # of arrays: the windows are alike
+            window = self.initial_state(1)
+            return tf.nest.map_structure(
+                lambda a: np.broadcast_to(a, [batch_size, *a.shape[1:]]), window
+            )
         if tf.is_tensor(batch_size):
             shape = None if sample is None else sample.z.shape
             batch_size = tf.get_static_value(batch_size) if shape is None else shape[0]
