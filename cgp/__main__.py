@@ -103,8 +103,8 @@ def _difference_of_process(kind: type[ExactGP] | type[StateSpaceGP]) -> float:
     x, z = _data()
     new = np.array([-0.5, 1.03, 7.2])
 
-    def covariance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        apart = one[:, None] - other
+    def covariance(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
+        apart = x1[:, None] - x2
         scaled = np.sqrt(3.0) * np.abs(apart) / _LENGTHSCALE
         return (1 + scaled) * np.exp(-scaled) * np.exp(2j * np.pi * _FREQUENCY * apart)
 

@@ -178,8 +178,8 @@ class _SquaredError(keras.metrics.Metric):
     ) -> None:
         """Adds the sums of a batch."""
         sums = _squared_sums(y_true, y_pred, sample_weight)
-        for so_far, more in zip((self.error, self.power, self.count), sums, strict=True):
-            so_far.assign_add(tf.cast(more, self.dtype))
+        for total, batch_sum in zip((self.error, self.power, self.count), sums, strict=True):
+            total.assign_add(tf.cast(batch_sum, self.dtype))
 
 
 @keras.saving.register_keras_serializable(package="cgp")

@@ -68,7 +68,7 @@ def as_observations(
     is_plain = tf.executing_eagerly() and isinstance(z, tf.Tensor) and missing is None
     if is_plain and plain.dtype == dtype and np.isfinite(np.asarray(z)).all():
         return z
-    nothing, endless = (complex(a, a) if dtype.is_complex else a for a in (np.nan, np.inf))
+    not_a_number, infinite = (complex(a, a) if dtype.is_complex else a for a in (np.nan, np.inf))
     accepted = None if not hasattr(z, "dtype") and is_of_python(z) else _precisions(dtype, promote)
     code = as_code(name, z)
     z, hidden = _array(z, name, code, dtype.is_complex)
@@ -83,17 +83,17 @@ def as_observations(
         if tf.executing_eagerly():
             check_no_infinity(np.where(absent, 0.0, z), name)
         else:  # nothing is refused, nor taken for missing behind this
-            z = tf.where(is_infinite(z), tf.constant(endless, dtype), z)
-        return tf.where(absent, tf.constant(nothing, dtype), z)
+            z = tf.where(is_infinite(z), tf.constant(infinite, dtype), z)
+        return tf.where(absent, tf.constant(not_a_number, dtype), z)
     absent = (np.isnan(z) & ~np.isinf(z)) | hidden
     if missing is not None:
         absent = absent | missing
     if np.all(absent):  # also where there is none, whose lack is told by whoever needs one
-        return np.full(z.shape, nothing, _numpy(dtype))
+        return np.full(z.shape, not_a_number, _numpy(dtype))
     _check_dtype(z, dtype, accepted, name, code)
     with np.errstate(over="ignore"):  # what overflows in single precision is refused below
         z = z.astype(_numpy(dtype))
-    z[absent] = nothing
+    z[absent] = not_a_number
     check_no_infinity(z, name)
     return z
 

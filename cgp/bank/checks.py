@@ -47,7 +47,7 @@ def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | No
             else "a KalmanFilter has no inputs x"
         )
     places = None if sample.x is None else _as_places(sample.x, count, dimensions)
-    rest = {}
+    optional = {}
     for name in ("inputs", "noise_variance", "group"):
         a = getattr(sample, name)
         of_sample = getattr(spec, name)
@@ -55,17 +55,19 @@ def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | No
             word = "noise_groups" if name == "group" else name
             raise TypeError(f"{word} is given, which samples of this estimator do not have")
         if a is not None:
-            rest[name] = _broadcast(np.asarray(a), name, (count, *of_sample.shape))
+            optional[name] = _broadcast(np.asarray(a), name, (count, *of_sample.shape))
 
-    def check(part: slice) -> Sample:
-        z = np.asarray(sample.z[part]).reshape(-1, *of_one)
-        x = None if places is None else exactly(places[part], spec.x.dtype.as_numpy_dtype)
-        return cell.check(Sample(z, x, **{name: a[part] for name, a in rest.items()}))[0]
+    def check(block: slice) -> Sample:
+        z = np.asarray(sample.z[block]).reshape(-1, *of_one)
+        x = None if places is None else exactly(places[block], spec.x.dtype.as_numpy_dtype)
+        return cell.check(Sample(z, x, **{name: a[block] for name, a in optional.items()}))[0]
 
     if count:
         return _of_each(check, count)
-    nothing = spec.map(lambda a: np.zeros((1, *(n or 1 for n in a.shape)), a.dtype.as_numpy_dtype))
-    return cell.check(nothing)[0].map(lambda a: a[:0])
+    blank_sample = spec.map(
+        lambda a: np.zeros((1, *(n or 1 for n in a.shape)), a.dtype.as_numpy_dtype)
+    )
+    return cell.check(blank_sample)[0].map(lambda a: a[:0])
 
 
 def _broadcast(a: np.ndarray, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -90,22 +92,28 @@ def _as_places(x: ArrayLike, count: int, dimensions: int | None) -> np.ndarray:
     return places
 
 
-def check_order_of_index(given: Any, keys: Any, **arrays: Any) -> None:
+def check_order_of_index(labelled: Any, keys: Any, **arrays: Any) -> None:
     """Raises a ValueError for an array whose index has the keys in another order than they came in.
 
     Args:
-        given: The keys as they came. Where they are an object of pandas, their own index counts.
+        labelled: The keys as they came. Where they are an object of pandas, their own index counts.
         keys: The same as a list or an array.
         **arrays: What is paired with them, by name.
     """
     for name, array in arrays.items():
         labels: Any = getattr(array, "index", None)
-        if not hasattr(labels, "is_unique") or (hasattr(given, "index") and hasattr(given, "loc")):
+        if not hasattr(labels, "is_unique") or (
+            hasattr(labelled, "index") and hasattr(labelled, "loc")
+        ):
             continue
-        own = list(keys)
-        if type(labels).__name__ == "RangeIndex" or len(labels) != len(own) or own == list(labels):
+        in_order = list(keys)
+        if (
+            type(labels).__name__ == "RangeIndex"
+            or len(labels) != len(in_order)
+            or in_order == list(labels)
+        ):
             continue
-        if labels.is_unique and set(labels) == set(own):
+        if labels.is_unique and set(labels) == set(in_order):
             raise ValueError(
                 f"keys and {name} are paired by position, but the index of {name} has the keys in "
                 f"another order: give {name}.loc[keys], or {name}.to_numpy() if its order is right"
@@ -118,7 +126,7 @@ def checked_each(check: Callable[[Sample], Any], samples: Sample) -> Any:
     Raises:
         RefusedSample: It refuses a sample alone too; the first of them.
     """
-    return _of_each(lambda part: check(samples.map(lambda a: a[part])), len(samples.z))
+    return _of_each(lambda block: check(samples.map(lambda a: a[block])), len(samples.z))
 
 
 def _of_each(check: Callable[[slice], Any], count: int) -> Any:

@@ -130,8 +130,8 @@ def _integer(key: Hashable) -> int:
 
 def _equals(key: Hashable, number: Any) -> bool:
     """Whether a key is equal to a number; what says neither, as `pd.NA`, is not."""
-    found = key == number
-    return isinstance(found, bool | np.bool_) and bool(found)
+    is_equal = key == number
+    return isinstance(is_equal, bool | np.bool_) and bool(is_equal)
 
 
 class IntegerIndex:
@@ -147,23 +147,23 @@ class IntegerIndex:
         """The slots of keys, `ABSENT` of those that are not held."""
         if isinstance(keys, list):
             whole = list(map(_integer, keys))
-            found = self.find(np.array(whole, np.int64))
-            return np.where(list(map(_equals, keys, whole)), found, ABSENT)
+            slots_of_whole = self.find(np.array(whole, np.int64))
+            return np.where(list(map(_equals, keys, whole)), slots_of_whole, ABSENT)
         if not len(self._keys):
             return np.full(len(keys), ABSENT)
         order = np.argsort(keys)  # searches in order find what they need in the cache
-        wanted = keys[order]
-        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        sorted_keys = keys[order]
+        at = np.minimum(np.searchsorted(self._keys, sorted_keys), len(self._keys) - 1)
         slots = np.empty(len(keys), np.int64)
-        slots[order] = np.where(self._keys[at] == wanted, self._slots[at], ABSENT)
+        slots[order] = np.where(self._keys[at] == sorted_keys, self._slots[at], ABSENT)
         return slots
 
     def add(self, keys: Keys, slots: np.ndarray) -> None:
         """Adds different keys that are not held."""
-        given = np.asarray(keys)
-        order = np.argsort(given)
-        at = np.searchsorted(self._keys, given[order])
-        self._keys = np.insert(self._keys, at, given[order])
+        new_keys = np.asarray(keys)
+        order = np.argsort(new_keys)
+        at = np.searchsorted(self._keys, new_keys[order])
+        self._keys = np.insert(self._keys, at, new_keys[order])
         self._slots = np.insert(self._slots, at, slots[order])
 
     def remove(self, slots: np.ndarray) -> None:
@@ -193,13 +193,13 @@ class ObjectIndex:
         """The slots of keys, `ABSENT` of those that are not held."""
         objects = as_objects(keys)
         slots = self._by_hash.find(_hashes(objects))
-        found = np.flatnonzero(slots != ABSENT)
-        found = found[np.argsort(slots[found])]  # in the order of memory, mostly
+        candidates = np.flatnonzero(slots != ABSENT)
+        candidates = candidates[np.argsort(slots[candidates])]  # in the order of memory, mostly
         # Tuples of one, as their elements are the same if they are identical or equal.
-        held = zip(map(self._keys.__getitem__, slots[found].tolist()))
-        given = zip(map(objects.__getitem__, found.tolist()))
-        same = np.fromiter(map(operator.eq, held, given), bool, len(found))
-        slots[found[~same]] = ABSENT
+        stored_keys = zip(map(self._keys.__getitem__, slots[candidates].tolist()))
+        asked_keys = zip(map(objects.__getitem__, candidates.tolist()))
+        same = np.fromiter(map(operator.eq, stored_keys, asked_keys), bool, len(candidates))
+        slots[candidates[~same]] = ABSENT
         if self._twins:
             for i in np.flatnonzero(slots == ABSENT).tolist():
                 slots[i] = self._twins.get(objects[i], ABSENT)

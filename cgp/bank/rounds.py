@@ -77,9 +77,9 @@ class Rounds:
             return self._step(state, sample, values, likelihood)
 
         if not len(slots):  # one that is missing tells the shapes
-            nothing = samples.map(lambda a: np.zeros((1, *a.shape[1:]), a.dtype))
-            initial = self._cell.as_stored(self._cell.initial_state(1, nothing))
-            return step_of([np.asarray(a) for a in initial], nothing)[1].map(lambda a: a[:0])
+            missing_sample = samples.map(lambda a: np.zeros((1, *a.shape[1:]), a.dtype))
+            initial = self._cell.as_stored(self._cell.initial_state(1, missing_sample))
+            return step_of([np.asarray(a) for a in initial], missing_sample)[1].map(lambda a: a[:0])
         results: Any = None
         for at in rounds(slots, self.width):
             before = [a[slots[at]] for a in rows]

@@ -50,7 +50,7 @@ def to_bytes(head: dict[str, Any], keys: Keys, rows: Rows) -> bytes:
         written,
         *(a.reshape(-1).view(np.uint8) for a in little),
     ]
-    check = functools.reduce(lambda crc, part: zlib.crc32(part, crc), body, 0)
+    check = functools.reduce(lambda crc, chunk: zlib.crc32(chunk, crc), body, 0)
     return b"".join([_START.pack(_KIND + _VERSION, check), *body])
 
 
@@ -85,10 +85,10 @@ def _parsed(body: memoryview) -> tuple[dict[str, Any], Keys, Rows]:
 
     def array(shape: list[int], dtype: str) -> np.ndarray:
         nonlocal end
-        own, begin = np.dtype(dtype), end
-        end += count * int(np.prod(shape, dtype=int)) * own.itemsize
-        found = np.frombuffer(body[begin:end], own.newbyteorder("<"))
-        return found.astype(own, copy=False).reshape(count, *shape)
+        native_dtype, begin = np.dtype(dtype), end
+        end += count * int(np.prod(shape, dtype=int)) * native_dtype.itemsize
+        array_of_file = np.frombuffer(body[begin:end], native_dtype.newbyteorder("<"))
+        return array_of_file.astype(native_dtype, copy=False).reshape(count, *shape)
 
     keys = array([], "int64") if keys is None else as_keys(list(map(_of_json, keys)))
     rows = {}
@@ -109,9 +109,9 @@ def _lower(a: np.ndarray) -> np.ndarray:
 
 def _of_lower(lower: np.ndarray, n: int) -> np.ndarray:
     """`_lower` undone."""
-    found = np.zeros((len(lower), n * n), lower.dtype)
-    found[:, np.flatnonzero(np.tri(n))] = lower
-    return found.reshape(-1, n, n)
+    matrices = np.zeros((len(lower), n * n), lower.dtype)
+    matrices[:, np.flatnonzero(np.tri(n))] = lower
+    return matrices.reshape(-1, n, n)
 
 
 def _as_json(key: Any) -> Any:

@@ -74,17 +74,17 @@ class Slots:
         if not len(absent):
             return Plan(slots, _NONE, _NONE, _NONE, _NONE)
         coming = keys[absent] if isinstance(keys, np.ndarray) else [keys[i] for i in absent]
-        new, first, which = different(coming)
+        new, first, new_of_absent = different(coming)
         evicted = self._stalest(len(self) + len(new) - (self.capacity or _LATER), slots, len(new))
         holes = np.flatnonzero(self._last[: self._used] == ABSENT)
         new_slots = np.concatenate([evicted, holes])[: len(new)]
         fresh = len(new) - len(new_slots)
         if self._used + fresh > self.room:
             room = max(self._used + fresh, min(self.room * 3 // 2, self.capacity or _LATER))
-            more = np.full(room - self.room, ABSENT)
-            self._last = np.concatenate([self._last, more])
+            free_slots = np.full(room - self.room, ABSENT)
+            self._last = np.concatenate([self._last, free_slots])
         new_slots = np.concatenate([new_slots, self._used + np.arange(fresh)])
-        slots[absent] = new_slots[which]
+        slots[absent] = new_slots[new_of_absent]
         return Plan(slots, new, new_slots, absent[first], evicted)
 
     def _take_objects(self) -> None:
@@ -106,8 +106,8 @@ class Slots:
                 f"capacity is {self.capacity}, but {len(np.unique(present)) + new} different keys "
                 "were given together"
             )
-        found = np.argpartition(last, count - 1)[:count]
-        return found[np.argsort(last[found])]
+        stalest = np.argpartition(last, count - 1)[:count]
+        return stalest[np.argsort(last[stalest])]
 
     def commit(self, plan: Plan) -> None:
         """Does what a plan says, after its samples have been taken in."""

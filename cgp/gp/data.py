@@ -361,8 +361,8 @@ class StoredData(tf.Module):
         self.z = empty_variable(2, complex_dtype(real_dtype))
         self.batch = empty_variable(1, tf.int32)
         # Of samples without a known part, one zero, which broadcasts.
-        nothing = tf.zeros([1, 1], real_dtype)
-        self._noise_variance = tf.Variable(nothing, trainable=False, shape=[None, None])
+        no_variance = tf.zeros([1, 1], real_dtype)
+        self._noise_variance = tf.Variable(no_variance, trainable=False, shape=[None, None])
         self._noise_group = None if groups is None else empty_variable(2, tf.int32)
 
     @property
@@ -397,8 +397,8 @@ class StoredData(tf.Module):
             axes = int(tf.size(self.batch))
         data = self.data
         message = "there are no data: condition(x, z) first"
-        some = tf.debugging.assert_equal(self.is_empty, False, message)
-        with tf.control_dependencies([some]):
+        has_data = tf.debugging.assert_equal(self.is_empty, False, message)
+        with tf.control_dependencies([has_data]):
             return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
 
     def as_traced(self, data: Data) -> Data:

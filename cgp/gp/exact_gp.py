@@ -350,16 +350,16 @@ class ExactGP(MaximumLikelihoodGP):
         points = [tf.TensorSpec([None, dimensions], chol.dtype.real_dtype, "x")]
         if data is None:
             return Served((), lambda _, x: as_dict(predictions.prior(process, x, None)), points)
-        held = HeldData(data)
+        held_data = HeldData(data)
 
         def predict(state: tuple, x: tf.Tensor) -> Outputs:
             *arrays, chol = state
-            data = held.of(arrays)
+            data = held_data.of(arrays)
             conditioned = predictions.condition(process, data, chol)
             x = flattened(x, 2)
             return as_dict(predictions.posterior(process, data, conditioned, x, None))
 
-        return Served((*held.arrays, chol), predict, points)
+        return Served((*held_data.arrays, chol), predict, points)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

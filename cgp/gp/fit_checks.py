@@ -213,5 +213,5 @@ def is_diagonal(kernel: Kernel, x: np.ndarray) -> bool:
     pairs = ((first, second), (first, first), (second, second))
     k = [np.asarray(kernel.checked_moments(a, b)[0]) for a, b in pairs]
     size = np.sqrt(np.abs(k[1] * k[2]))
-    some = size > 0  # of no process there is no correlation
-    return bool(np.any(some) and np.max(np.abs(k[0][some]) / size[some]) < _NO_CORRELATION)
+    nonzero = size > 0  # of no process there is no correlation
+    return bool(np.any(nonzero) and np.max(np.abs(k[0][nonzero]) / size[nonzero]) < _NO_CORRELATION)

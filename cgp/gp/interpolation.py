@@ -55,7 +55,7 @@ def interpolate(process: SignalPlusNoise, data: Data, x: tf.Tensor) -> Interpola
         return _by_factors(process, data, x)
     gaps = _gaps(data, process.form.multiplicity)
     # Up to here one factor is the faster way, by a factor of two where it is most of a series.
-    few = 2 * gaps.most <= tf.shape(data.z)[-1]
+    few = 2 * gaps.largest_count <= tf.shape(data.z)[-1]
     if tf.executing_eagerly():
         return (_by_one_factor if bool(few) else _by_factors)(process, data, x, gaps)
     return tf.cond(
@@ -82,7 +82,7 @@ class _Gaps(NamedTuple):
 
     missing: tf.Tensor
     """Where they are, bool, `[B, N]`."""
-    most: tf.Tensor
+    largest_count: tf.Tensor
     """The largest number of them in a series."""
     index: tf.Tensor
     """Their working indices, `[B, k]`, k at least 1."""
@@ -94,12 +94,12 @@ def _gaps(data: Data, multiplicity: int) -> _Gaps:
     present = data.present
     missing = tf.reduce_any(present, axis=0, keepdims=True) & ~present
     number = tf.cast(missing, tf.int32)
-    most = tf.reduce_max(tf.reduce_sum(number, axis=-1))
-    is_real, index = tf.math.top_k(number, tf.maximum(most, 1))
+    largest_count = tf.reduce_max(tf.reduce_sum(number, axis=-1))
+    is_real, index = tf.math.top_k(number, tf.maximum(largest_count, 1))
     size = tf.shape(missing)[-1]
     index = tf.concat([index + block * size for block in range(multiplicity)], axis=-1)
     real = tf.concat([tf.cast(is_real, data.x.dtype)] * multiplicity, axis=-1)
-    return _Gaps(missing, most, index, real)
+    return _Gaps(missing, largest_count, index, real)
 
 
 def _by_one_factor(

@@ -54,8 +54,8 @@ class _SiteUpdate:
         self._present = data.present
         z = tf.where(self._present, data.z, tf.ones_like(data.z))
         self._z = _real_coordinates(z)
-        nothing = SecondMoments(tf.zeros([], z.dtype), None)
-        variance = tf.math.real(process.with_noise(nothing, data.noise).k)
+        no_signal = SecondMoments(tf.zeros([], z.dtype), None)
+        variance = tf.math.real(process.with_noise(no_signal, data.noise).k)
         self._variance = variance + tf.zeros_like(self._z[0])
         self._is_of_parts = self._likelihood.is_of_parts
         mean = process.plus_function(tf.zeros_like(data.z), data.x)

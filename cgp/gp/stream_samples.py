@@ -62,7 +62,7 @@ def as_block(
     if data is None:
         data = as_data(x_of_user, z_of_user, missing, real_dtype, require_targets=require_targets)
     of_samples = COMMON_NOISE
-    if noise is not None and any(part is not None for part in noise):
+    if noise is not None and any(argument is not None for argument in noise):
         of_samples = noise.of_data(z, real_dtype).map(np.asarray)
     if recent is not None:
         recent.check_block(np.asarray(as_array(x, "x")), real_dtype)
@@ -98,21 +98,21 @@ def one_sample(
     """
     check_eager()
     check_labels(x if components(x) else None, z, missing, noise)  # [D] is shared by all streams
-    x, given = np.asarray(as_array(x, "x")), z
+    x, z_of_user = np.asarray(as_array(x, "x")), z
     z = np.asarray(as_observations(z, missing, complex_dtype(real_dtype)))
     if z.ndim > 1 or z.size == 0:
-        hint = remedy(as_code("z", given), z.shape, lambda shape: len(shape) == 1, samples=None)
+        hint = remedy(as_code("z", z_of_user), z.shape, lambda shape: len(shape) == 1, samples=None)
         raise ValueError(f"z must be one number, or [B] of B streams, got shape {z.shape}{hint}")
     if x.ndim > 1 + z.ndim or (x.ndim == 2 and x.shape[0] != z.shape[0]):
-        wanted = f"a number, [D] or [{z.shape[0]}, D]" if z.ndim else "a number or [D]"
-        raise ValueError(f"x must be {wanted} for z of shape {z.shape}, got shape {x.shape}")
+        expected = f"a number, [D] or [{z.shape[0]}, D]" if z.ndim else "a number or [D]"
+        raise ValueError(f"x must be {expected} for z of shape {z.shape}, got shape {x.shape}")
     if x.ndim == 1 and x.shape == z.shape and x.size > 1:
         raise ValueError(
             f"x and z are both {x.shape}: give each stream a number of its own as x[:, None], or "
             f"all of them one of {x.size} dimensions as np.tile(x, ({x.size}, 1))"
         )
     of_samples = COMMON_NOISE
-    if noise is not None and any(part is not None for part in noise):
+    if noise is not None and any(argument is not None for argument in noise):
         of_samples = noise.of_each(z, real_dtype)
     x = np.atleast_1d(x)[..., None, :]
     if np.all(np.abs(x) <= LARGEST[real_dtype]):  # the checks of `as_data`, but faster
@@ -276,9 +276,9 @@ class GaussianProcessCell(Cell):
             )
         is_single = np.ndim(sample.z) == 0
         samples = sample.map(lambda a: np.asarray(a)[None]) if is_single else sample
-        z, x, known, group = samples.z, samples.x, samples.noise_variance, samples.group
-        nothing = SecondMoments(tf.zeros([], z.dtype), None)
-        moments = self.process.with_noise(nothing, SampleNoise(known, group).map(tf.constant))
+        z, x, stated, group = samples.z, samples.x, samples.noise_variance, samples.group
+        no_signal = SecondMoments(tf.zeros([], z.dtype), None)
+        moments = self.process.with_noise(no_signal, SampleNoise(stated, group).map(tf.constant))
         if moments.c is not None:
             raise ValueError(
                 f"noise_pseudo_variance must be 0 with {likelihood!r}, whose noise is circular"
@@ -287,9 +287,9 @@ class GaussianProcessCell(Cell):
         at_sample = Sample(z[:, None], x[:, None])
         signal = self.predict(state, at_sample).map(lambda a: np.asarray(a)[:, 0])
         weight = _weight(signal, z, noise, likelihood.degrees_of_freedom)
-        more = noise * np.maximum(1.0 / weight - 1.0, 0.0)
-        more = (more if known is None else more + known).astype(self.real_dtype)
-        step = take(sample._replace(noise_variance=more[0] if is_single else more))
+        extra = noise * np.maximum(1.0 / weight - 1.0, 0.0)
+        extra = (extra if stated is None else extra + stated).astype(self.real_dtype)
+        step = take(sample._replace(noise_variance=extra[0] if is_single else extra))
         # The prediction was made before the sample was known for an outlier.
         variance = signal.variance + noise
         predicted = step.predicted._replace(variance=variance[0] if is_single else variance)

@@ -291,8 +291,8 @@ def _congruence(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
 
 def _loop_over_powers(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
     """Loops over the powers of two up to the largest count; `double` takes the power first."""
-    most = tf.reduce_max(counts)
-    return tf.while_loop(lambda k, *_: k <= most, double, (tf.ones([], counts.dtype), *start))
+    limit = tf.reduce_max(counts)
+    return tf.while_loop(lambda k, *_: k <= limit, double, (tf.ones([], counts.dtype), *start))
 
 
 def step_or_none(step: float | None, name: str) -> float | None:

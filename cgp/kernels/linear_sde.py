@@ -99,12 +99,12 @@ def linear_sde(
         def double(k: tf.Tensor, E: tf.Tensor, Q: tf.Tensor) -> tuple[tf.Tensor, ...]:
             F = identity + E
             spread = tf.linalg.matmul(F, tf.linalg.matmul(Q, F, adjoint_b=True))
-            more = (k < doublings)[..., None, None]
-            E = tf.where(more, 2.0 * E + tf.linalg.matmul(E, E), E)
-            return k + 1, E, tf.where(more, spread + Q, Q)
+            doubles = (k < doublings)[..., None, None]
+            E = tf.where(doubles, 2.0 * E + tf.linalg.matmul(E, E), E)
+            return k + 1, E, tf.where(doubles, spread + Q, Q)
 
-        most = tf.reduce_max(doublings)
-        _, E, Q = tf.while_loop(lambda k, *_: k < most, double, (tf.zeros_like(most), E, Q))
+        count = tf.reduce_max(doublings)
+        _, E, Q = tf.while_loop(lambda k, *_: k < count, double, (tf.zeros_like(count), E, Q))
         return identity + E, Q
 
     return stationary_form(discretized, P, h, Generator(A, W))
@@ -233,10 +233,10 @@ class MarkovApproximation(UnaryCombination):
         if scale.numpy().ndim:
             several = f"{kernel!r} is over several dimensions"
             raise ValueError(f"{several}: a state-space form is over one")
-        most = 8 if isinstance(kernel, RBF) else 1000
+        limit = 8 if isinstance(kernel, RBF) else 1000
         whole = isinstance(order, int | np.integer) and not isinstance(order, bool)
-        if not whole or not 1 <= order <= most:
-            raise ValueError(f"order must be a whole number from 1 to {most}, got {order!r}")
+        if not whole or not 1 <= order <= limit:
+            raise ValueError(f"order must be a whole number from 1 to {limit}, got {order!r}")
         self.order, self.is_markov = int(order), True
 
     def markov_form(self) -> MarkovForm:

@@ -215,9 +215,9 @@ class Periodic(Kernel):
         highest = math.ceil(20.0 + 10.0 * math.sqrt(rate))
         numbers = np.arange(-highest, highest + 1)
         shares = ive(np.abs(numbers), rate)
-        there = shares > 1e-16
-        lines = float(self.frequency) * numbers[there]
-        return Spectrum(lines=lines, powers=float(self.variance) * shares[there])
+        has_power = shares > 1e-16
+        lines = float(self.frequency) * numbers[has_power]
+        return Spectrum(lines=lines, powers=float(self.variance) * shares[has_power])
 
 
 class HalfIntegerMatern(Stationary):
@@ -290,14 +290,14 @@ def matern_form(order: int, variance: tf.Tensor, rate: tf.Tensor) -> MarkovForm:
     return MarkovForm(transition, discretize, covariance, h, None, generator)
 
 
-def _incomplete_gammas(most: int, y: tf.Tensor) -> list[tf.Tensor]:
+def _incomplete_gammas(order: int, y: tf.Tensor) -> list[tf.Tensor]:
     """The regularised incomplete gamma functions P(k, y), k = 1 … most, to full relative precision.
 
     From the last one down, by `P(k, y) = P(k+1, y) + e^{−y} yᵏ/k!`, a sum of positive terms.
     """
     decay = tf.exp(-y)
-    gammas = [_incomplete_gamma(most, y)]
-    for k in reversed(range(1, most)):
+    gammas = [_incomplete_gamma(order, y)]
+    for k in reversed(range(1, order)):
         gammas.append(gammas[-1] + decay * y**k / math.factorial(k))
     return gammas[::-1]
 

@@ -167,16 +167,16 @@ class GPInterpolator(HyperparameterLayer):
         if x is None or x_new is None:
             return None, None
         positions = {"x": x, "x_new": x_new}
-        old, new = (as_points(a, self.variable_dtype, name) for name, a in positions.items())
-        for name, points in zip(positions, (old, new), strict=True):
+        data_x, new_x = (as_points(a, self.variable_dtype, name) for name, a in positions.items())
+        for name, points in zip(positions, (data_x, new_x), strict=True):
             if points.shape.rank != 2 or points.shape[0] == 0:
                 raise ValueError(
                     f"{name} of the layer must be [N] or [N, D], got shape {points.shape}: where "
                     "series have positions of their own, call it on (x, z, x_new)"
                 )
-        check_dimensions(old.shape, new.shape)
-        self.kernel.check_points(old)
-        return old.numpy(), new.numpy()
+        check_dimensions(data_x.shape, new_x.shape)
+        self.kernel.check_points(data_x)
+        return data_x.numpy(), new_x.numpy()
 
     def named_hyperparameters(self) -> dict[str, Parameter]:
         """The hyperparameters, by the names that `parameters` gives them."""

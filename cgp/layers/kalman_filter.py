@@ -153,9 +153,9 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
 
     def __call__(self, z: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras's `__call__`, before which series and what belongs to them still have labels."""
-        others = {**dict(zip(("missing", "inputs"), args, strict=False)), **kwargs}
-        series, inputs = z if isinstance(z, tuple | list) else (z, others.get("inputs"))
-        check_labels(series, others.get("missing"), inputs, along=1)
+        arguments = {**dict(zip(("missing", "inputs"), args, strict=False)), **kwargs}
+        series, inputs = z if isinstance(z, tuple | list) else (z, arguments.get("inputs"))
+        check_labels(series, arguments.get("missing"), inputs, along=1)
         return super().__call__(z, *args, **kwargs)
 
     def call(
@@ -481,10 +481,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         learn = {k: keras.saving.deserialize_keras_object(v) for k, v in config["learn"].items()}
         config |= {"model": model_from_config(config["model"]), "learn": learn}
         config |= {k: from_registered_config(config.get(k)) for k in ("rule", "likelihood")}
-        layer = cls(**config)
-        if streams is not None:
-            layer._make_stream(streams[0])
-        return layer
+        return cls._with_streams(config, streams)
 
     def save_own_variables(self, store: Any) -> None:
         """The state of the streams, and their number, for a filter that has none yet."""

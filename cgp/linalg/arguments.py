@@ -103,8 +103,8 @@ def _as_tensor(
         numbers = numbers.astype(np.result_type(real.as_numpy_dtype, kind))
     x = tf.convert_to_tensor(numbers)
     if x.dtype not in dtypes:
-        *most, last = (dtype.name for dtype in dtypes)
-        raise TypeError(f"{name} must be {', '.join(most)} or {last}, got {x.dtype.name}")
+        *names, last = (dtype.name for dtype in dtypes)
+        raise TypeError(f"{name} must be {', '.join(names)} or {last}, got {x.dtype.name}")
     return x
 
 

@@ -96,10 +96,10 @@ def without_warnings_of_casts() -> Iterator[None]:
     tf.complex128)` is a real part, and TensorFlow takes it by a cast back, of which it warns. Only
     this warning is left out, and only in this thread.
     """
-    here = threading.get_ident()
+    thread = threading.get_ident()
 
     def is_another(record: logging.LogRecord) -> bool:
-        return record.thread != here or "discard the imaginary part" not in record.getMessage()
+        return record.thread != thread or "discard the imaginary part" not in record.getMessage()
 
     logger = tf.get_logger()
     logger.addFilter(is_another)

@@ -150,9 +150,9 @@ def append(
         below = tf.concat([row, pivot[..., None]], axis=-1)
         new = tf.concat([above, below[..., None, :]], axis=-2)
     else:
-        here = rows == used[..., None]
-        row = tf.where(here, pivot[..., None], row)
-        new = tf.where(here[..., None], row[..., None, :], chol)
+        is_new_row = rows == used[..., None]
+        row = tf.where(is_new_row, pivot[..., None], row)
+        new = tf.where(is_new_row[..., None], row[..., None, :], chol)
     return _checked(ok, new, _DEPENDENT, chol=chol, cross=cross, variance=variance)
 
 

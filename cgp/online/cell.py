@@ -289,20 +289,20 @@ class Cell(abc.ABC):
         z = np.asarray(as_observations(sample.z, missing, spec.z.dtype, promote=True))
         batch = z.ndim - spec.z.shape.rank - along
         if batch not in (0, 1) or z.shape[batch + along :] != tuple(spec.z.shape):
-            wanted = "".join(["T, "] * along + [f"{n}, " for n in spec.z.shape])[:-2]
+            expected = "".join(["T, "] * along + [f"{n}, " for n in spec.z.shape])[:-2]
             raise ValueError(
-                f"z must be [{wanted}], or [{', '.join(filter(None, ['B', wanted]))}] of B "
+                f"z must be [{expected}], or [{', '.join(filter(None, ['B', expected]))}] of B "
                 f"streams, got shape {z.shape}"
             )
         fields = {"z": z}
-        for name, given, of_one in zip(Sample._fields[1:], sample[1:], spec[1:], strict=True):
-            if of_one is None or given is None:
-                if given is not None or (of_one is not None and name in ("x", "inputs")):
+        for name, unchecked, of_one in zip(Sample._fields[1:], sample[1:], spec[1:], strict=True):
+            if of_one is None or unchecked is None:
+                if unchecked is not None or (of_one is not None and name in ("x", "inputs")):
                     must = "is not taken here" if of_one is None else "is missing"
                     raise ValueError(f"{name} {must}: a sample has {_fields_of(spec)}")
                 continue
-            check_rounding(given, of_one.dtype, name, name)
-            a, dtype = np.asarray(given), of_one.dtype.as_numpy_dtype
+            check_rounding(unchecked, of_one.dtype, name, name)
+            a, dtype = np.asarray(unchecked), of_one.dtype.as_numpy_dtype
             if not np.can_cast(a.dtype, dtype, "same_kind"):
                 raise TypeError(f"{name} must be {of_one.dtype.name}, got {a.dtype}")
             a = a.astype(dtype)

@@ -359,6 +359,14 @@ class RunsOnline:
         self.cell, self.stream = cell, Stream(cell, streams, self)
         return self.stream
 
+    @classmethod
+    def _with_streams(cls, arguments: dict[str, Any], streams: list[int | None] | None) -> Self:
+        """A layer of constructor arguments, with the number of streams of a config if it has any."""
+        layer = cls(**arguments)
+        if streams is not None:
+            layer._make_stream(streams[0])
+        return layer
+
     def _stream_of(self, sample: Sample, streams: int | None, along: int) -> Stream:
         """The stream that takes a checked sample or block; the first ones make it."""
         if self.stream is not None:
@@ -558,10 +566,7 @@ class Online(RunsOnline, Model):
         config = dict(config)
         streams = config.pop("streams", None)
         config["cell"] = keras.saving.deserialize_keras_object(config["cell"], custom_objects)
-        layer = cls(**config)
-        if streams is not None:
-            layer._make_stream(streams[0])
-        return layer
+        return cls._with_streams(config, streams)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Reads the state of the streams.

@@ -24,9 +24,9 @@ def structure_of(layer: keras.layers.Layer | None) -> str:
     if layer is None:
         return "None"
     parameters: dict[str, set[str]] = collections.defaultdict(set)
-    for own in flatten_layers(layer):
-        if isinstance(own, Parameterized):
-            parameters[type(own).__name__] |= {p.name for p in own.own_parameters}
+    for sublayer in flatten_layers(layer):
+        if isinstance(sublayer, Parameterized):
+            parameters[type(sublayer).__name__] |= {p.name for p in sublayer.own_parameters}
     try:
         config = keras.saving.serialize_keras_object(layer)
     except NotImplementedError:
@@ -46,9 +46,9 @@ def _text(config: Any, parameters: Mapping[str, set[str]], shared: dict[str, int
     def inside(items: Iterable[Any]) -> str:
         return ", ".join(_text(item, parameters, shared) for item in items)
 
-    def settings(own: Mapping[str, Any], others: set[str]) -> str:
-        names = sorted(set(own) - others)
-        return ", ".join(f"{name}={inside([own[name]])}" for name in names)
+    def settings(config: Mapping[str, Any], others: set[str]) -> str:
+        names = sorted(set(config) - others)
+        return ", ".join(f"{name}={inside([config[name]])}" for name in names)
 
     if isinstance(config, list | tuple):
         return f"[{inside(config)}]"
@@ -56,15 +56,15 @@ def _text(config: Any, parameters: Mapping[str, set[str]], shared: dict[str, int
         return repr(config).removesuffix(".0")  # a setting of 2 and of 2.0 is one
     if "class_name" not in config:
         return f"{{{settings(config, set())}}}"
-    kind, own = config["class_name"], config["config"]
+    kind, settings_of_layer = config["class_name"], config["config"]
     name = (config.get("registered_name") or kind).removeprefix("cgp.kernels>")
-    if not isinstance(own, dict):
-        return f"{name}({inside([own])})"
-    if own.get("shared_id", "") in shared:
-        return f"{name} as number {shared[own['shared_id']]}"
-    if "shared_id" in own:
-        shared[own["shared_id"]] = len(shared)
-    return f"{name}({settings(own, _OTHER | parameters.get(kind, set()))})"
+    if not isinstance(settings_of_layer, dict):
+        return f"{name}({inside([settings_of_layer])})"
+    if settings_of_layer.get("shared_id", "") in shared:
+        return f"{name} as number {shared[settings_of_layer['shared_id']]}"
+    if "shared_id" in settings_of_layer:
+        shared[settings_of_layer["shared_id"]] = len(shared)
+    return f"{name}({settings(settings_of_layer, _OTHER | parameters.get(kind, set()))})"
 
 
 def in_declared_order(
@@ -74,8 +74,8 @@ def in_declared_order(
     weights = list(weights)
     if not isinstance(model, keras.layers.Layer):  # a cell of a user's own
         return weights
-    layers = (own for own in flatten_layers(model) if isinstance(own, Parameterized))
-    declared = (v for own in layers for p in own.own_parameters for v in p.variables)
+    layers = (sublayer for sublayer in flatten_layers(model) if isinstance(sublayer, Parameterized))
+    declared = (v for sublayer in layers for p in sublayer.own_parameters for v in p.variables)
     place = {id(v): i for i, v in enumerate(declared)}
     return sorted(weights, key=lambda v: place.get(id(v), len(place)))
 

@@ -267,10 +267,10 @@ def _table(of: Diagnostics) -> str:
     lines = [title, f"{'':34}{'median':>9}   {f'expected ({of.level:.0%})':18}"]
     for name, form, statistic, (low, high), verdicts in _rows(of):
         below, above = statistic < low, statistic > high
-        median, least, most = (float(np.nanmedian(x)) for x in (statistic, low, high))
-        expected = f"{least:{form}} to {most:{form}}"
-        if least == -np.inf or most == np.inf:
-            expected = f"at most {most:{form}}" if least == -np.inf else f"at least {least:{form}}"
+        median, bottom, top = (float(np.nanmedian(x)) for x in (statistic, low, high))
+        expected = f"{bottom:{form}} to {top:{form}}"
+        if bottom == -np.inf or top == np.inf:
+            expected = f"at most {top:{form}}" if bottom == -np.inf else f"at least {bottom:{form}}"
         too_low, good, too_high = verdicts
         verdict = too_low if np.any(below) else too_high if np.any(above) else good
         if batch:

@@ -104,10 +104,10 @@ def forecast(
                 f"inputs must be [..., {steps + 1}, k] for {steps} steps: the first is that of the "
                 f"last observation, the last that of the last forecast; got shape {shape}"
             )
-        nothing = missing_series(noise, steps + 1)
+        missing_z = missing_series(noise, steps + 1)
         after = model.starting_from(mean, chol)
-        linear, working_inputs, _ = linearized(after, nothing, inputs=inputs, rule=rule)
-        return _predicted(Series(linear, nothing, inputs=working_inputs), since=1)
+        linear, working_inputs, _ = linearized(after, missing_z, inputs=inputs, rule=rule)
+        return _predicted(Series(linear, missing_z, inputs=working_inputs), since=1)
     working_inputs = known_inputs(model, inputs, steps)
     first = None if working_inputs is None else working_inputs[..., 0, :]
     start = model.starting_from(*ahead(model, mean, chol, first))
@@ -127,9 +127,9 @@ def forecast_of_start(
 
     Of the inputs, `[..., steps, k]`, the first leads from the first step to the second.
     """
-    nothing = missing_series(noise_of(model), steps)
-    linear, inputs, _ = linearized(model, nothing, inputs=inputs, rule=rule)
-    return _predicted(Series(linear, nothing, inputs=inputs), since=0)
+    missing_z = missing_series(noise_of(model), steps)
+    linear, inputs, _ = linearized(model, missing_z, inputs=inputs, rule=rule)
+    return _predicted(Series(linear, missing_z, inputs=inputs), since=0)
 
 
 def _predicted(series: Series, since: int) -> Forecast:

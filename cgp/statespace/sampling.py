@@ -111,8 +111,8 @@ def posterior_sample(
     steps = series.z.shape[-2] or tf.shape(series.z)[-2]
     shape = _joined(as_sample_shape(sample_shape), series.batch_shape)
     states, observations = _draw(model.centred(), steps, shape, seed, None)
-    nothing = nan(series.z.dtype)
-    difference = tf.where(series.observed, series.z - observations, nothing)
+    not_a_number = nan(series.z.dtype)
+    difference = tf.where(series.observed, series.z - observations, not_a_number)
     if inputs is not None:
         inputs = model.form.join(series.inputs)
     # A diffuse prior has been checked against z already; the sample is as wide as the prior.

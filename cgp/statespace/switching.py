@@ -166,8 +166,8 @@ def _moments(
 
 def safe_log(a: tf.Tensor) -> tf.Tensor:
     """The logarithm, −∞ at zero, where its gradient is zero."""
-    some = a > 0
-    return tf.where(some, tf.math.log(tf.where(some, a, tf.ones_like(a))), _never(a))
+    is_possible = a > 0
+    return tf.where(is_possible, tf.math.log(tf.where(is_possible, a, tf.ones_like(a))), _never(a))
 
 
 def log_sum_exp(a: tf.Tensor) -> tf.Tensor:

@@ -233,10 +233,12 @@ def _warn_of_other_data(
             "and fit z without it"
         )
     power = np.mean(np.abs(z) ** 2)
-    here, there = (10.0 * np.log10(max(fit.power / power, 1e-32)) for fit in (located, better))
+    located_error, better_error = (
+        10.0 * np.log10(max(fit.power / power, 1e-32)) for fit in (located, better)
+    )
     warnings.warn(
-        f"{mean!r} fits {target} to an error of {there:.1f} dB of z, and z to {here:.1f} dB alone: "
-        f"{remedy}",
+        f"{mean!r} fits {target} to an error of {better_error:.1f} dB of z, and z to "
+        f"{located_error:.1f} dB alone: {remedy}",
         RuntimeWarning,
         stacklevel=6,
     )

@@ -516,12 +516,12 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         return posterior(self._process, data, conditioned, flattened(x, 2), noise)
 
     def _posterior_of_values(
-        self, x: ArrayLike, observed: bool, given: NoiseArguments
+        self, x: ArrayLike, observed: bool, noise_arguments: NoiseArguments
     ) -> Posterior:
         if self.stream is None:
-            return super()._posterior_of_values(x, observed, given)
+            return super()._posterior_of_values(x, observed, noise_arguments)
         points = as_points(x, self.variable_dtype)
-        noise = self._noise_at(x, points, observed, given.variance, given.group)
+        noise = self._noise_at(x, points, observed, noise_arguments.variance, noise_arguments.group)
         window = self._window()
         return self._posterior(points, window, window.chol, noise)  # nobody asks for a gradient
 

@@ -102,8 +102,8 @@ def append_point(
     triangular; `slot`, `[B]`, is the place of the point in the streams that gain it, `where`.
     """
     n, m = white.shape[-2:]
-    here = tf.one_hot(slot, n // m, dtype=chol.dtype)[:, None, :, None]
-    block = tf.reshape(here * pivot[:, :, None, :], [-1, m, n])
+    in_slot = tf.one_hot(slot, n // m, dtype=chol.dtype)[:, None, :, None]
+    block = tf.reshape(in_slot * pivot[:, :, None, :], [-1, m, n])
     blocks = tf.reshape(chol, [-1, n // m, m, n])
     blocks = put_row(blocks, slot, tf.linalg.adjoint(white) + block, where)
     return tf.reshape(blocks, [-1, n, n])

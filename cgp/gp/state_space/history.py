@@ -371,9 +371,9 @@ class History(tf.Module):
         self._stream = stream
         self._batch = () if stream.streams is None else (stream.streams,)
         places = tf.zeros([1, 0, 1], self._stored.x.dtype)
-        nothing = tf.zeros([stream.streams or 1, 0], self._stored.z.dtype)
+        no_z = tf.zeros([stream.streams or 1, 0], self._stored.z.dtype)
         batch = tf.constant(self._batch, tf.int32)
-        self._stored.replace(Data(places, nothing, batch, self._stored.no_samples))
+        self._stored.replace(Data(places, no_z, batch, self._stored.no_samples))
 
 
 def _noise_of_block(samples: Sample, count: int) -> SampleNoise:

@@ -408,8 +408,8 @@ class PresentMatrices:
         if noise.group is not None:
             R = np.ascontiguousarray(R[..., noise.group])
         if noise.variance is not None:  # circular: of each working component an equal part
-            known = (noise.variance / len(R)).astype(R.dtype)
-            R = R + np.eye(len(R), dtype=R.dtype)[..., None] * known
+            known_variance = (noise.variance / len(R)).astype(R.dtype)
+            R = R + np.eye(len(R), dtype=R.dtype)[..., None] * known_variance
         return R
 
     def transitions(self, x: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -541,6 +541,6 @@ def _places_before(places: np.ndarray, slots: np.ndarray, x: np.ndarray) -> np.n
     """The place of the sample before each one, of the same slot; of the first its last place."""
     order = np.argsort(slots, kind="stable")
     before = places[slots]
-    again = np.flatnonzero(slots[order][1:] == slots[order][:-1])
-    before[order[again + 1]] = x[order[again]]
+    repeats = np.flatnonzero(slots[order][1:] == slots[order][:-1])
+    before[order[repeats + 1]] = x[order[repeats]]
     return before

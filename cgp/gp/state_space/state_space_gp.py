@@ -309,8 +309,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         ahead = as_points(np.atleast_1d(horizons), self.variable_dtype, "horizons")
         if ahead.shape[1] != 1 or bool(tf.reduce_any(ahead < 0)):
             raise ValueError(f"horizons must be [H] and not negative, got {horizons!r}")
-        given = self.noise_arguments(noise_variance, noise_groups)
-        noise = given.of_points(observed, ahead.shape[0], self.variable_dtype)
+        noise_arguments = self.noise_arguments(noise_variance, noise_groups)
+        noise = noise_arguments.of_points(observed, ahead.shape[0], self.variable_dtype)
         return forecasts(self._process, self.stored_data(), ahead[:, 0], noise, self.parallel)
 
     # --- online ----------------------------------------------------------------------------------
@@ -413,11 +413,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
         arrays = StateArrays(self.form.join(state.mean).numpy(), state.chol.numpy())
         return StateArrays(*(a[0] for a in arrays)) if self._stored.data.is_single else arrays
 
-    def _check_normal(self, what: str) -> None:
+    def _check_normal(self, method: str) -> None:
         """Raises for what is of data in normal noise alone."""
         if self._sites.are_needed:
             raise ValueError(
-                f"{what} is of data in normal noise, and the likelihood is {self.likelihood!r}: "
+                f"{method} is of data in normal noise, and the likelihood is {self.likelihood!r}: "
                 "cgp.statespace.step takes it, and RecursiveGP.step takes a StudentT"
             )
 
@@ -429,19 +429,24 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return self._process.form
 
     def _draws(
-        self, x: ArrayLike, count: int, seed: int | None, observed: bool, given: NoiseArguments
+        self,
+        x: ArrayLike,
+        count: int,
+        seed: int | None,
+        observed: bool,
+        noise_arguments: NoiseArguments,
     ) -> tf.Tensor:
         points = as_points(x, self.variable_dtype)
-        noise = self._noise_at(x, points, observed, given.variance, given.group)
+        noise = self._noise_at(x, points, observed, noise_arguments.variance, noise_arguments.group)
         self.kernel.check_points(points)  # may refuse them
         data, start = self._history.data_before(points)
         if tf.size(data.z) == 0 and start is None:  # series without observations
             batch = points.shape[:-2]
             points = tf.reshape(points, [-1, *points.shape[-2:]])
-            nothing = tf.zeros([points.shape[0], 0], data.z.dtype)
+            no_z = tf.zeros([points.shape[0], 0], data.z.dtype)
             places = tf.zeros([points.shape[0], 0, 1], points.dtype)
             axes = tf.constant(batch.as_list(), tf.int32)
-            data = Data(places, nothing, axes, self._stored.no_samples)
+            data = Data(places, no_z, axes, self._stored.no_samples)
         else:
             points = checked_points(points, data)
             data = self._normal(data)
@@ -478,12 +483,12 @@ class StateSpaceGP(MaximumLikelihoodGP):
         state = self.cell.blank_state(streams)
         if last is not None:
             state = self.cell.from_stored([tf.fill([streams], last.x), last.mean, last.chol])
-        held, process = HeldData(data), self._process
+        held_data, process = HeldData(data), self._process
 
         def posterior(exported: ExportedState, x: tf.Tensor) -> Outputs:
             if is_empty:
                 return as_dict(prior(process, x, None))
-            return as_dict(smoothed(process, held.of(exported.data), x[None], None, start))
+            return as_dict(smoothed(process, held_data.of(exported.data), x[None], None, start))
 
         def predict(exported: ExportedState, x: tf.Tensor) -> Outputs:
             def forecast() -> Outputs:
@@ -491,7 +496,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
             return tf.cond(exported.has_gone_on, forecast, lambda: posterior(exported, x))
 
-        exported = ExportedState(tuple(held.arrays), state, tf.constant(False))
+        exported = ExportedState(tuple(held_data.arrays), state, tf.constant(False))
         step = self._exported_step(streams, data.is_single) if takes_samples else None
         return Served(exported, predict, [tf.TensorSpec([None, 1], data.x.dtype, "x")], step)
 
@@ -501,11 +506,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
         message = "x lies before the last sample: an exported process forecasts after a step"
         late = tf.debugging.Assert(tf.reduce_all(x >= places[0]), [message])
         z = tf.zeros([state.mean.shape[0], 0], data.z.dtype)
-        nothing = Data(tf.zeros([1, 0, 1], x.dtype), z, data.batch, self._stored.no_samples)
+        no_data = Data(tf.zeros([1, 0, 1], x.dtype), z, data.batch, self._stored.no_samples)
         start = StateAt(places[0], mean, chol)
         with tf.control_dependencies([late]):
             x = tf.identity(x)[None]
-        return as_dict(smoothed(self._process, nothing, x, None, start))
+        return as_dict(smoothed(self._process, no_data, x, None, start))
 
     def _exported_step(self, streams: int, is_single: bool) -> OnlineStep:
         """How a SavedModel takes a sample of each of B streams at one place."""

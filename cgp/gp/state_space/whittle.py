@@ -190,16 +190,16 @@ def _opposite(a: tf.Tensor) -> tf.Tensor:
 def _weights(keep: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """The weights w(τ) of lags 0 … N − 1, real, `[G, N]`."""
     count = tf.shape(keep)[-1]
-    there = tf.cast(keep, tf.float64)
+    kept = tf.cast(keep, tf.float64)
 
     def without_gaps() -> tf.Tensor:
         lags = tf.cast(tf.range(count), tf.float64)
-        return tf.zeros_like(there) + 1.0 - lags / tf.cast(count, tf.float64)
+        return tf.zeros_like(kept) + 1.0 - lags / tf.cast(count, tf.float64)
 
     def with_gaps() -> tf.Tensor:
-        spectrum = tf.signal.rfft(there, [2 * count])
+        spectrum = tf.signal.rfft(kept, [2 * count])
         pairs = tf.signal.irfft(as_complex(squared_modulus(spectrum)), [2 * count])[:, :count]
-        return tf.round(pairs) / tf.reduce_sum(there, axis=-1, keepdims=True)
+        return tf.round(pairs) / tf.reduce_sum(kept, axis=-1, keepdims=True)
 
     return tf.cast(tf.cond(tf.reduce_all(keep), without_gaps, with_gaps), dtype)
 

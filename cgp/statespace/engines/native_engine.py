@@ -71,8 +71,8 @@ PULLED = (*DIFFERENTIABLE, "mean", "covariance")  # The inputs that gradients fl
 
 @tf.RegisterGradient("CgpKalmanLikelihood")
 def _of_likelihood(op: tf.Operation, by_total: tf.Tensor) -> list[tf.Tensor | None]:
-    nothing = tf.zeros([0], op.inputs[0].dtype)
-    return _pullback(op, by_total[:, None, None], *[nothing] * 4)
+    no_gradient = tf.zeros([0], op.inputs[0].dtype)
+    return _pullback(op, by_total[:, None, None], *[no_gradient] * 4)
 
 
 @tf.RegisterGradient("CgpKalmanMoments")

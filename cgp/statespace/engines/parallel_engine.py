@@ -219,8 +219,8 @@ def _elements(system: System, start: State) -> Element:
     """The element of each step; that of the first is the state after it, whatever was before."""
     measurement = (system.h, system.r, system.z, system.observed)
     (mean, chol), _, _ = update(start, *(a[..., :1, :] for a in measurement))
-    zero, nothing = tf.zeros_like(mean), tf.zeros_like(chol)
-    first = Element(nothing, mean, chol, zero, nothing)
+    zero, zero_matrix = tf.zeros_like(mean), tf.zeros_like(chol)
+    first = Element(zero_matrix, mean, chol, zero, zero_matrix)
     if system.z.shape[-2] == 1:
         return first
     later = (a if a.shape[-2] == 1 else a[..., 1:, :] for a in measurement)
@@ -306,10 +306,10 @@ def pullback(
         return step_back(system, forward, cotangents, 0, by_state)
 
     back = adjoint(_transition(system, forward))
-    nothing = StateCotangent(*map(tf.zeros_like, (forward.predicted_means[0], back)))
-    s = before(nothing)[1].mean
+    zero_cotangent = StateCotangent(*map(tf.zeros_like, (forward.predicted_means[0], back)))
+    s = before(zero_cotangent)[1].mean
     means = scan(_combine_means, _OfMeans(back, s), reverse=True).s
-    after = nothing._replace(mean=_next(means))
+    after = zero_cotangent._replace(mean=_next(means))
     S = before(after)[1].covariance
     by_covariances = scan(_combine_covariances, _OfCovariances(back, S), reverse=True).S
     gradients, _ = before(after._replace(covariance=_next(by_covariances)))

@@ -50,11 +50,11 @@ class Measured(NamedTuple):
 
         Its prediction is then a forecast. All arrays may have an axis of time first.
         """
-        there = measurement.observed > 0.0
-        row, column = there[..., None, :], there[..., None, :, :]
+        is_observed = measurement.observed > 0.0
+        row, column = is_observed[..., None, :], is_observed[..., None, :, :]
         R = tf.where(row & column, self.R, tf.zeros_like(self.R))
         R = tf.where(row | column, R, measurement.R)
-        return self._replace(z=tf.where(there, self.z, measurement.z), R=R)
+        return self._replace(z=tf.where(is_observed, self.z, measurement.z), R=R)
 
 
 def updated_by(
@@ -195,17 +195,17 @@ class StepSites:
     def _measured(self, site: Site, z: tf.Tensor) -> Measured:
         """A site as normal observations like z."""
         covariance, target = site.covariance, site.target
-        nothing = tf.zeros_like(target[0, 0])
-        unknown = nothing + np.inf
+        zero = tf.zeros_like(target[0, 0])
+        unknown = zero + np.inf
         if z.dtype.is_complex:
             R = real_as(_diagonal(covariance[0, 0] + covariance[1, 1]), z.dtype)
-            return Measured(tf.complex(*tf.unstack(target)), R, nothing, unknown)
+            return Measured(tf.complex(*tf.unstack(target)), R, zero, unknown)
         d = target.shape[0]
         rows = [
             tf.concat([_diagonal(covariance[i, j]) for j in range(d)], axis=1) for i in range(d)
         ]
         z, R = tf.concat(tf.unstack(target), axis=0), tf.concat(rows, axis=0)
-        return Measured(z, R, nothing, unknown)
+        return Measured(z, R, zero, unknown)
 
     def _site(self, measured: Measured) -> Site:
         return Site(self._coordinates(measured.z), inverse(self._blocks(measured.R)))

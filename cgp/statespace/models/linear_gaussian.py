@@ -401,9 +401,9 @@ def _matrix_of(covariance: tf.Tensor | FactoredCovariance) -> tf.Tensor:
 
 def _check_there(named: Mapping[str, Any]) -> None:
     """Raises a TypeError for None in place of a matrix without which there is no model."""
-    nothing = [name for name in "FQHR" if name in named and named[name] is None]
-    if nothing:
-        raise TypeError(f"{', '.join(nothing)} must be a matrix, got None")
+    missing_names = [name for name in "FQHR" if name in named and named[name] is None]
+    if missing_names:
+        raise TypeError(f"{', '.join(missing_names)} must be a matrix, got None")
 
 
 def check_model(model: object) -> None:

@@ -35,12 +35,12 @@ class StepMatrices(NamedTuple):
 
 def step_matrices(model: LinearGaussian) -> StepMatrices:
     """The matrices of a model that does not vary over time."""
-    found = []
+    matrices = []
     for matrix in (model.F, model.Q_factor, model.H, model.R):
         a = with_time(matrix).numpy()
         a = np.moveaxis(a.reshape(-1, *a.shape[-2:]), 0, -1)
-        found.append(np.ascontiguousarray(a, model.dtype.as_numpy_dtype))
-    return StepMatrices(*found)
+        matrices.append(np.ascontiguousarray(a, model.dtype.as_numpy_dtype))
+    return StepMatrices(*matrices)
 
 
 class MatrixArray(ctypes.Structure):
@@ -100,11 +100,11 @@ class CompiledStep:
         (m, n), count = matrices.H.shape[:2], streams or 1
         self._z = np.zeros((m, count), dtype)
         self._kept: dict[str, np.ndarray] = {}  # the arrays that the C structure points to
-        self._given = _Step(n, 0, m, count, predicts_first, is_composite)
-        self._given.z = self._z.ctypes.data
+        self._arguments = _Step(n, 0, m, count, predicts_first, is_composite)
+        self._arguments.z = self._z.ctypes.data
         self.set(**matrices._asdict(), drift=np.zeros((n, 1), dtype))
         self._results = self._records(m, m if predicts_first else n, streams)
-        self._argument = ctypes.byref(self._given)
+        self._reference = ctypes.byref(self._arguments)
 
     def _records(self, m: int, k: int, streams: int | None) -> np.ndarray:
         """The moments before and after, in one array of records that a step fills."""
@@ -114,16 +114,16 @@ class CompiledStep:
         for name, size in (("predicted", m), ("filtered", k)):
             shape = (*axes, size // (2 if self._is_composite else 1))
             kinds = {"mean": of_mean, "variance": real, "pseudo": of_mean}
-            fields += [(f"{name} {part}", kind, shape) for part, kind in kinds.items()]
+            fields += [(f"{name} {moment}", kind, shape) for moment, kind in kinds.items()]
         results = np.zeros((), fields)
         for name in ("predicted", "filtered"):
-            moments = getattr(self._given, name)
-            for part in ("mean", "variance", "pseudo"):
-                setattr(moments, part, results[f"{name} {part}"].ctypes.data)
+            moments = getattr(self._arguments, name)
+            for moment in ("mean", "variance", "pseudo"):
+                setattr(moments, moment, results[f"{name} {moment}"].ctypes.data)
         # E(x − m)² of a real number is its variance; of a proper one it is zero.
         third = "pseudo" if is_complex else "variance"
         self._names = [
-            [f"{name} {part}" for part in ("mean", "variance", third)]
+            [f"{name} {moment}" for moment in ("mean", "variance", third)]
             for name in ("predicted", "filtered")
         ]
         return results
@@ -132,10 +132,10 @@ class CompiledStep:
         """Replaces matrices, by the names of `StepMatrices`, or `drift`, `[n, B]`: contiguous."""
         for name, a in matrices.items():
             self._kept[name] = a
-            matrix = getattr(self._given, name)
+            matrix = getattr(self._arguments, name)
             matrix.data, matrix.batch = a.ctypes.data, a.shape[-1]
             if name == "Q_factor":
-                self._given.q = a.shape[1]
+                self._arguments.q = a.shape[1]
 
     def __call__(
         self, z: np.ndarray, mean: np.ndarray, chol: np.ndarray
@@ -153,14 +153,14 @@ class CompiledStep:
         self._z[...] = np.moveaxis(z, 0, -1) if z.ndim > 1 else z[:, None]
         if mean is not self._kept.get("mean") or chol is not self._kept.get("chol"):
             self._kept |= {"mean": mean, "chol": chol}
-            self._given.mean, self._given.chol = mean.ctypes.data, chol.ctypes.data
-        outcome = self._function(self._argument)
+            self._arguments.mean, self._arguments.chol = mean.ctypes.data, chol.ctypes.data
+        outcome = self._function(self._reference)
         if outcome == 1:
             return None
         if outcome:
             raise MemoryError("a step of an online filter needs more memory than there is")
-        found = self._results.copy()
-        predicted, filtered = (Marginals(*map(found.__getitem__, names)) for names in self._names)
+        records = self._results.copy()
+        predicted, filtered = (Marginals(*map(records.__getitem__, names)) for names in self._names)
         return predicted, filtered
 
 
@@ -200,17 +200,19 @@ class CompiledWalk:
         arrays = {name: np.ascontiguousarray(a, dtype) for name, a in matrices.items()}
         z, slots = np.ascontiguousarray(z), np.ascontiguousarray(slots)
         q = arrays["Q_factor"].shape[-1]
-        given = _Walk(n, q, m, len(z), self._predicts_first, self._is_composite)
+        arguments = _Walk(n, q, m, len(z), self._predicts_first, self._is_composite)
         for name, a in arrays.items():
             rank = 1 if name == "drift" else 2
-            setattr(given, name, MatrixArray(a.ctypes.data, len(a) if a.ndim > rank else 1))
+            setattr(arguments, name, MatrixArray(a.ctypes.data, len(a) if a.ndim > rank else 1))
         for name, a in (("z", z), ("slot", slots), ("mean", mean), ("chol", chol)):
-            setattr(given, name, a.ctypes.data)
-        predicted = self._moments(given.predicted, dtype, len(z), m)
-        filtered = self._moments(given.filtered, dtype, len(z), m if self._predicts_first else n)
-        outcome = native.function(f"cgp_online_walk_{dtype.name}")(ctypes.byref(given))
+            setattr(arguments, name, a.ctypes.data)
+        predicted = self._moments(arguments.predicted, dtype, len(z), m)
+        filtered = self._moments(
+            arguments.filtered, dtype, len(z), m if self._predicts_first else n
+        )
+        outcome = native.function(f"cgp_online_walk_{dtype.name}")(ctypes.byref(arguments))
         if outcome == 1:
-            return int(given.refused)
+            return int(arguments.refused)
         if outcome:
             raise MemoryError("the steps of online filters need more memory than there is")
         return predicted, filtered

@@ -96,16 +96,16 @@ def checked_samples(
         TypeError, ValueError: As `cgp.statespace.filter`.
     """
     check_labels(z, missing, inputs, along)
-    given = z
+    unchecked = z
     z = as_observations(z, missing, model.series_dtype, promote=True)
-    z = _with_components(z, "z", given, model.observation_size, along, most)
+    z = _with_components(z, "z", unchecked, model.observation_size, along, most)
     if inputs is None:
         return z, None  # whether there should be inputs is known where they are used
-    given, inputs = inputs, as_numbers(inputs, "inputs")
+    unchecked, inputs = inputs, as_numbers(inputs, "inputs")
     if model.B is None:
         return z, inputs
     size = model.B.shape[-1] // model.form.multiplicity
-    return z, _with_components(inputs, "inputs", given, size, along, most)
+    return z, _with_components(inputs, "inputs", unchecked, size, along, most)
 
 
 def checked_state(
@@ -151,13 +151,15 @@ def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Ten
     a = as_numbers(a, name) if not is_of_python(a) else a
     check_rounding(a, dtype, name, variable)
     with np.errstate(over="ignore"):  # what overflows in single precision is refused below
-        found = as_dtype(a, dtype, name)
-    if tf.executing_eagerly() and not is_finite(found):
+        converted = as_dtype(a, dtype, name)
+    if tf.executing_eagerly() and not is_finite(converted):
         raise ValueError(f"{name} must be finite, in {dtype.name}, got {np.asarray(a)}")
-    return found
+    return converted
 
 
-def _with_components(a: Any, name: str, given: Any, size: int, along: int, most: int | None) -> Any:
+def _with_components(
+    a: Any, name: str, unchecked: Any, size: int, along: int, most: int | None
+) -> Any:
     """Adds the axis of components where it may be left out, and checks the shape."""
 
     def fits(shape: tuple[int, ...]) -> bool:
@@ -167,12 +169,12 @@ def _with_components(a: Any, name: str, given: Any, size: int, along: int, most:
         return a[..., None]
     if not fits(a.shape) or 0 in a.shape:
         short = ("a number, ", "[T], ")[along] if size == 1 else ""
-        own = "T, " * along + str(size)
-        wanted = f"[..., {own}]" if most is None else f"[{own}] or [B, {own}]"
-        hint = remedy(as_code(name, given), a.shape, fits, samples=-2 if along else None)
+        axes = "T, " * along + str(size)
+        expected = f"[..., {axes}]" if most is None else f"[{axes}] or [B, {axes}]"
+        hint = remedy(as_code(name, unchecked), a.shape, fits, samples=-2 if along else None)
         if hint and not along and len(a.shape) == 1:  # as where a series is given to step
             hint += f", of {a.shape[0]} streams at one time; a series goes to filter or process"
-        raise ValueError(f"{name} must be {short}{wanted}, got shape {tuple(a.shape)}{hint}")
+        raise ValueError(f"{name} must be {short}{expected}, got shape {tuple(a.shape)}{hint}")
     return a
 
 
@@ -229,47 +231,49 @@ def interacting_step(
     several = series_of(bank, tf.convert_to_tensor(z)[..., None, :], inputs=inputs)
     series = several[0]
     start = None if state is None else _start(bank, series, state)
-    found, following = run_along(bank, several, rule, start)
+    posterior, following = run_along(bank, several, rule, start)
     form, observed = series.model.form, series.model.observation_form
 
-    def of_mixture(own: Any, mean: tf.Tensor, rows: tf.Tensor, noise: Any) -> Marginals:
-        moments: BatchLastMarginals = marginals_of(own, mean, rows, noise)
+    def of_mixture(form_of_rows: Any, mean: tf.Tensor, rows: tf.Tensor, noise: Any) -> Marginals:
+        moments: BatchLastMarginals = marginals_of(form_of_rows, mean, rows, noise)
         return with_pseudo_variance(*(None if a is None else series.first(a) for a in moments))
 
-    covariance = found.observation_covariances[0]
-    mean = found.observation_means[0]
+    covariance = posterior.observation_covariances[0]
+    mean = posterior.observation_means[0]
     predicted = of_mixture(observed, mean, tf.zeros_like(covariance[:, :1]), covariance)
-    filtered = of_mixture(form, found.filtered_means[0], found.filtered_chols[0], None)
+    filtered = of_mixture(form, posterior.filtered_means[0], posterior.filtered_chols[0], None)
     means, chols = (tf.stack(parts) for parts in zip(*following.states, strict=True))
     after = InteractingState(
         form.join(series.first(means)),
         series.first(chols),
         series.first(tf.exp(following.log_probabilities)),
     )
-    probabilities = series.first(found.probabilities[0])
-    seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
-    after, predicted, deviation, filtered = _checked(series, after, predicted, filtered, seen)
+    probabilities = series.first(posterior.probabilities[0])
+    observation = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
+    after, predicted, deviation, filtered = _checked(
+        series, after, predicted, filtered, observation
+    )
     if tf.executing_eagerly():
         probabilities = probabilities.numpy()
     return after, InteractingStep(predicted, deviation, filtered, probabilities)
 
 
 def _checked(
-    series: Series, after: Any, predicted: Marginals, filtered: Marginals, seen: tf.Tensor
+    series: Series, after: Any, predicted: Marginals, filtered: Marginals, observation: tf.Tensor
 ) -> tuple[Any, Marginals, Any, Marginals]:
     """The state after a step, the prediction, the innovation and the moments after it.
 
     Eagerly they are NumPy arrays, and the state is finite.
     """
     if not tf.executing_eagerly():
-        absent = tf.math.is_nan(tf.abs(seen))
-        deviation = tf.where(absent, series.nothing, seen - predicted.mean)
+        absent = tf.math.is_nan(tf.abs(observation))
+        deviation = tf.where(absent, series.nothing, observation - predicted.mean)
         return after, predicted, deviation, filtered
     after = type(after)(*map(np.asarray, after))
     if not all(np.isfinite(a).all() for a in after):
         raise ValueError(NOT_FINITE)
     predicted, filtered = (Marginals(*map(np.asarray, a)) for a in (predicted, filtered))
-    return after, predicted, innovation(np.asarray(seen), predicted.mean), filtered
+    return after, predicted, innovation(np.asarray(observation), predicted.mean), filtered
 
 
 def _start(bank: InteractingModels, series: Series, state: tuple[ArrayLike, ...]) -> Modes:
@@ -282,8 +286,8 @@ def _start(bank: InteractingModels, series: Series, state: tuple[ArrayLike, ...]
     probabilities = as_dtype(state[2], bank.transition.dtype, "mode_probabilities")
     count, batch = len(bank.models), series.batch_shape
     state_names = InteractingState._fields
-    for name, a, own in zip(state_names, (mean, chol, probabilities), (2, 3, 1), strict=True):
-        if a.shape.rank < own or a.shape[-own] != count or a.shape[:-own] != batch:
+    for name, a, rank in zip(state_names, (mean, chol, probabilities), (2, 3, 1), strict=True):
+        if a.shape.rank < rank or a.shape[-rank] != count or a.shape[:-rank] != batch:
             raise ValueError(
                 f"{name} of the state must have the axes {[*batch, count]}, of series and models, "
                 f"before its own, got shape {a.shape}"
@@ -403,10 +407,10 @@ def step(
         mean += real_as(0.0 * correction[..., :1], mean.dtype)
     predicted, filtered = (with_pseudo_variance(*map(first, a)) for a in (predicted, filtered))
     after = StateArrays(model.form.join(mean), chol)
-    seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
+    observation = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
     if present is not None:
-        seen = tf.where(series.first(present)[..., None], seen, series.nothing)
-    after, *moments = _checked(series, after, predicted, filtered, seen)
+        observation = tf.where(series.first(present)[..., None], observation, series.nothing)
+    after, *moments = _checked(series, after, predicted, filtered, observation)
     return after, Step(*moments)
 
 
@@ -476,13 +480,13 @@ def advance(
         state after it.
     """
     if arrived is not None:
-        there = tf.cast(arrived, system.observed.dtype)
-        system = system._replace(observed=system.observed * there)
+        is_present = tf.cast(arrived, system.observed.dtype)
+        system = system._replace(observed=system.observed * is_present)
     after, log_likelihood, _ = update_at(system, 0, state)
     following = predict_at(system, 0, after)
-    nothing = nan(following.mean.dtype)
+    not_a_number = nan(following.mean.dtype)
     ruled_out = tf.math.is_inf(log_likelihood)
-    following = following._replace(mean=tf.where(ruled_out, nothing, following.mean))
+    following = following._replace(mean=tf.where(ruled_out, not_a_number, following.mean))
     if arrived is not None:
         following = State(*(tf.where(arrived, a, b) for a, b in zip(following, state, strict=True)))
     mean = matvec(H, state.mean)
