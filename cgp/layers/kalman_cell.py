@@ -44,10 +44,10 @@ from cgp.statespace.online.native_step import (
 )
 from cgp.statespace.online.online_step import (
     StateArrays,
-    advance,
     check_state_factor,
     checked_samples,
     of_one_step,
+    update_and_predict,
 )
 from cgp.statespace.series import Series, known_inputs
 from cgp.training.saving import check_size
@@ -256,7 +256,7 @@ class KalmanCell(Cell):
         series = Series(model, z, inputs=inputs)
         system, start, H, R, d = of_one_step(series)
         forms = (model.form, model.observation_form)
-        after, predicted, filtered = advance(*forms, system, H, R, d, start, None)
+        after, predicted, filtered = update_and_predict(*forms, system, H, R, d, start, None)
         mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in after)
         if correction is not None:  # NaN where no normal posterior was found
             mean += real_as(0.0 * correction, mean.dtype)

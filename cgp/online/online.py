@@ -361,7 +361,7 @@ class RunsOnline:
 
     @classmethod
     def _with_streams(cls, arguments: dict[str, Any], streams: list[int | None] | None) -> Self:
-        """A layer of constructor arguments, with the number of streams of a config if it has any."""
+        """A layer of constructor arguments, with as many streams as its config says."""
         layer = cls(**arguments)
         if streams is not None:
             layer._make_stream(streams[0])

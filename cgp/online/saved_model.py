@@ -6,10 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from cgp.online.cell import Cell, Outputs, Sample, advance, step_outputs
-from cgp.training.saving import Online
+from cgp.training.saving import ServedStep
 
 
-def served_step(cell: Cell, streams: int | None) -> Online:
+def served_step(cell: Cell, streams: int | None) -> ServedStep:
     """How a SavedModel takes one sample of each stream in.
 
     Args:
@@ -47,4 +47,4 @@ def served_step(cell: Cell, streams: int | None) -> Online:
         is_number = name == "x" and streams is None and list(of_one.shape) == [1]
         shape = [] if is_number else of_one.shape  # a place of a line is a number, as for `step`
         specs.append(tf.TensorSpec([*axes, *shape], of_one.dtype, of_one.name or name))
-    return Online(step, specs, check)
+    return ServedStep(step, specs, check)

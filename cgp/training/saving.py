@@ -74,10 +74,10 @@ Outputs = dict[str, tf.Tensor]
 WITHOUT_GRADIENTS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
 
 
-class Online(NamedTuple):
+class ServedStep(NamedTuple):
     """How an estimator takes one sample in, as a pure function."""
 
-    advance: Callable[..., tuple[Any, Outputs]]  # of state and arguments, the next and results
+    step: Callable[..., tuple[Any, Outputs]]  # of state and arguments, the next and results
     arguments: Sequence[tf.TensorSpec]  # those of a step
     # Assertions of what a step refuses.
     check: Callable[..., list[tf.Operation]] = lambda state, *arguments: []
@@ -95,7 +95,7 @@ class Served(tf.Module):
         state: Any,
         predict: Callable[..., Outputs],
         arguments: Sequence[tf.TensorSpec],
-        online: Online | None = None,
+        online: ServedStep | None = None,
     ):
         super().__init__()
         self._structure = state
@@ -117,7 +117,7 @@ class Served(tf.Module):
         assert self._online is not None
         before = self._read()
         checks = self._online.check(before, *arguments)
-        following, outputs = self._online.advance(before, *arguments)
+        following, outputs = self._online.step(before, *arguments)
         pairs = zip(*map(tf.nest.flatten, (before, following)), strict=True)
         changed = {i: after for i, (leaf, after) in enumerate(pairs) if leaf is not after}
         sound = tf.reduce_all([_is_finite(leaf) for leaf in changed.values()])

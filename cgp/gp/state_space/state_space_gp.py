@@ -31,8 +31,7 @@ from cgp.online.cell import Outputs, Sample, step_outputs
 from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online.online_step import StateArrays
 from cgp.training import confirm, invalidate, refresh
-from cgp.training.saving import Online as OnlineStep
-from cgp.training.saving import Served, registered_config
+from cgp.training.saving import Served, ServedStep, registered_config
 
 _SHARED_PLACES = "all series of a StateSpaceGP go on together, over a line"
 
@@ -512,7 +511,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             x = tf.identity(x)[None]
         return as_dict(smoothed(self._process, no_data, x, None, start))
 
-    def _exported_step(self, streams: int, is_single: bool) -> OnlineStep:
+    def _exported_step(self, streams: int, is_single: bool) -> ServedStep:
         """How a SavedModel takes a sample of each of B streams at one place."""
         cell, spec = self.cell, self.cell.sample_spec()
         axes = [] if is_single else [streams]
@@ -537,7 +536,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         def check(exported: ExportedState, *arguments: tf.Tensor) -> list[tf.Operation]:
             return cell.assertions(exported.state, sample_of(*arguments))
 
-        return OnlineStep(step, specs, check)
+        return ServedStep(step, specs, check)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

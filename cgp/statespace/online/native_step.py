@@ -1,9 +1,9 @@
 """Steps of online filters as plain C functions on arrays, where the core is active.
 
-They compute what `cgp.statespace.online.online_step.advance` does in TensorFlow, and take
-microseconds from the first call on, as nothing is traced: `CompiledStep` for one observation of
-each of B streams, `CompiledWalk` for samples of many filters in any order, with the same result to
-the last bit.
+They compute what `update_and_predict` of `cgp.statespace.online.online_step` does in TensorFlow,
+and take microseconds from the first call on, as nothing is traced: `CompiledStep` for one
+observation of each of B streams, `CompiledWalk` for samples of many filters in any order, with the
+same result to the last bit.
 """
 
 import ctypes

@@ -395,7 +395,7 @@ def step(
     series = Series(model, z, inputs=inputs)
     system, start, *seen_as = of_one_step(series)
     present = None if arrived is None else _arrivals(arrived, series)
-    advance_of = _compiled if tf.executing_eagerly() else _advance
+    advance_of = _compiled if tf.executing_eagerly() else _of_forms
     forms = (model.form.multiplicity, model.observation_form.multiplicity)
     following, predicted, filtered = advance_of(*forms)(system, *seen_as, start, present)
 
@@ -439,26 +439,28 @@ def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
 
 
 def of_one_step(series: Series) -> tuple[System, State, tf.Tensor, tf.Tensor, tf.Tensor | None]:
-    """The system of a series of one step, the state before it, and H, R and d for `advance`."""
+    """The arguments of `update_and_predict` for a series of one step: system, state, H, R and d."""
     system, start = for_loops(series.arranged())
     model = series.model
     H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
     return system, start, H, R, None if model.d is None else series.last(model.d, 2)[0]
 
 
-def _advance(
+def _of_forms(
     multiplicity: int, of_observations: int
 ) -> Callable[..., tuple[State, BatchLastMarginals, BatchLastMarginals]]:
-    """`advance` of the forms of states and observations, as a function of tensors."""
-    return functools.partial(advance, form_of(multiplicity == 1), form_of(of_observations == 1))
+    """`update_and_predict` of the forms of states and observations, as a function of tensors."""
+    return functools.partial(
+        update_and_predict, form_of(multiplicity == 1), form_of(of_observations == 1)
+    )
 
 
 @functools.cache
 def _compiled(multiplicity: int, of_observations: int) -> CompiledByShape:
-    return CompiledByShape(_advance(multiplicity, of_observations))
+    return CompiledByShape(_of_forms(multiplicity, of_observations))
 
 
-def advance(
+def update_and_predict(
     form: Form,
     observation_form: Form,
     system: System,
