@@ -99,7 +99,7 @@ CHECKS = (
 
 
 def _difference_of_process(kind: type[ExactGP] | type[StateSpaceGP]) -> float:
-    """That of likelihood, means and variances of a process to those of the formula."""
+    """The largest difference between a process and the formulas of textbooks."""
     x, z = _data()
     new = np.array([-0.5, 1.03, 7.2])
 

@@ -32,7 +32,7 @@ def as_code(name: str, array: Any) -> str:
 
 
 def remedy(code: str, shape: Any, fits: Callable[[Shape], bool], samples: int | None = -1) -> str:
-    """What an array is to be rearranged to, as the end of an error; empty if nothing fits.
+    """The rearrangement of an array that an error proposes, as its end; empty if nothing fits.
 
     `samples` is the axis of samples of a shape that fits; None where there is none.
 

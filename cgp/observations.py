@@ -238,7 +238,7 @@ def _numpy_dtype(z: np.ndarray | tf.Tensor) -> np.dtype:
 
 
 def _as_complex(code: str, shape: Any) -> str:
-    """How real numbers of a shape become complex, as code, by what their axes may be."""
+    """The code that makes real numbers of a shape complex, by what their axes may be."""
     ways = {
         "values without imaginary part": f"{code}.astype(complex)",
         "angles (VonMises)": f"np.exp(1j * {code})",

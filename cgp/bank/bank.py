@@ -231,7 +231,7 @@ class Bank:
         return tf.nest.map_structure(lambda a: None if a is None else a[0], moments)
 
     def forecast(self, ahead: Any, keys: Any = ..., inputs: ArrayLike | None = None) -> Any:
-        """What comes after the states of keys, which stay as they are.
+        """Forecasts from the states of keys, which stay as they are.
 
         Args:
             ahead: Of a `KalmanFilter` the number of steps. Of a Gaussian process places x, `[M]`
@@ -294,7 +294,7 @@ class Bank:
             return to_bytes(head, states.slots.keys_at(slots), states.named(slots))
 
     def _structure(self) -> dict[str, Any]:
-        """What tells the model from others, whatever the values of its hyperparameters."""
+        """The structure of the model, the same at all values of its hyperparameters."""
         return {"estimator": type(self._estimator).__name__, **self._states.cell.structure()}
 
     @classmethod
@@ -341,5 +341,5 @@ class Bank:
 
 
 def _listed(keys: Any) -> Keys:
-    """One key, or several, as several."""
+    """Keys as a sequence; a single key becomes a sequence of one."""
     return as_keys(keys if are_several(keys) else [keys])

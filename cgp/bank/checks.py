@@ -121,7 +121,7 @@ def check_order_of_index(labelled: Any, keys: Any, **arrays: Any) -> None:
 
 
 def checked_each(check: Callable[[Sample], Any], samples: Sample) -> Any:
-    """What a check of samples `[B, ...]` returns.
+    """Applies a check to samples `[B, ...]`, and returns its result.
 
     Raises:
         RefusedSample: It refuses a sample alone too; the first of them.
@@ -130,7 +130,7 @@ def checked_each(check: Callable[[Sample], Any], samples: Sample) -> Any:
 
 
 def _of_each(check: Callable[[slice], Any], count: int) -> Any:
-    """What a check of a part of so many samples returns for all of them.
+    """Applies a check of slices of samples to all `count` of them, and returns its result.
 
     Raises:
         RefusedSample: It raises a ValueError for a sample alone too; the first of them.

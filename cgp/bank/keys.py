@@ -230,5 +230,5 @@ class ObjectIndex:
 
 
 def _hashes(keys: Keys) -> np.ndarray:
-    """What Python has as hashes of keys, `[B]`."""
+    """The hashes of keys by Python, `[B]`."""
     return np.fromiter(map(hash, as_objects(keys)), np.int64, len(keys))

@@ -19,7 +19,7 @@ _ELEMENTS = 2**22  # of their arrays
 
 
 def turns(slots: np.ndarray) -> np.ndarray:
-    """How many samples of the same key come before each one, `[B]`."""
+    """The number of earlier samples of the same key, for each sample, `[B]`."""
     order = np.argsort(slots, kind="stable")
     of_key = slots[order]
     begins = np.flatnonzero(np.append(True, of_key[1:] != of_key[:-1])[: len(of_key)])

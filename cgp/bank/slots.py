@@ -11,7 +11,7 @@ _LATER = np.iinfo(np.int64).max
 
 
 class Plan(NamedTuple):
-    """What a call would do to the keys of a bank; nothing is done yet."""
+    """The changes that a call makes to the keys of a bank, before they are made."""
 
     slots: np.ndarray
     """The slot of each sample, `[B]`."""

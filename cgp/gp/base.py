@@ -103,7 +103,7 @@ class GaussianProcess(Parameterized, Model):
         raise NotImplementedError
 
     def rounding_noise(self, data: Data) -> tf.Tensor | float:
-        """How far rounding moves the eigenvalues of a covariance that is factorised, else 0."""
+        """The rounding error of the eigenvalues of a covariance that is factorised, else 0."""
         return 0.0
 
     def noise_arguments(
@@ -300,7 +300,7 @@ class GaussianProcess(Parameterized, Model):
         return notebook_table(type(self).__name__, rows)
 
     def _held_in_words(self) -> str:
-        """How many data the process has taken in."""
+        """The number of data that the process has taken in, in words."""
         raise NotImplementedError
 
     # --- serialisation -------------------------------------------------------------------------

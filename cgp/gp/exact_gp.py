@@ -203,7 +203,7 @@ class ExactGP(MaximumLikelihoodGP):
         return value if correction is None else value + correction
 
     def rounding_noise(self, data: Data) -> tf.Tensor:
-        """How far rounding moves the eigenvalues of the covariance of data, in squared units."""
+        """The rounding error of the eigenvalues of the covariance of data, in squared units."""
         # Of random errors of the elements, some units in the last place each; below it a factor is
         # chance.
         variance = tf.reduce_max(tf.math.real(self._process.marginal(data.x).k))

@@ -303,7 +303,7 @@ class Whitened(NamedTuple):
     r: tf.Tensor | None
     """`[..., q, q]`, upper triangular, or None without a trend."""
     coefficients: tf.Tensor | None
-    """Those of the trend by generalised least squares, `[..., q, S]`, or None."""
+    """The coefficients of the trend by generalised least squares, `[..., q, S]`, or None."""
 
 
 def whiten(chol: tf.Tensor, targets: tf.Tensor, basis: tf.Tensor | None) -> Whitened:

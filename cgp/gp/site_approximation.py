@@ -30,7 +30,7 @@ class NormalData(NamedTuple):
     data: Data
     """The values and the noise of the sites."""
     correction: tf.Tensor
-    """What is added to the log likelihood of the normal data for that of the data, `[B]`."""
+    """The log likelihood of the data less that of the normal data, `[B]`."""
 
 
 class _Iteration(NamedTuple):
@@ -39,7 +39,7 @@ class _Iteration(NamedTuple):
     count: tf.Tensor
     """The number of iterations so far."""
     change: tf.Tensor
-    """How far the last iteration moved the posterior, in standard deviations."""
+    """The move of the posterior in the last iteration, in standard deviations."""
     site: Site
     q: Moments
     """The posterior that the sites before gave."""
@@ -108,7 +108,7 @@ class _SiteUpdate:
         return Site(self._z, 2.0 * precision / self._variance)
 
     def change(self, last: Moments, following: Moments) -> tf.Tensor:
-        """How far moments have moved, in standard deviations, the largest."""
+        """The largest move of the moments, in standard deviations."""
         before, after = (m.covariance[0, 0] + m.covariance[1, 1] for m in (last, following))
         step = tf.sqrt(tf.reduce_sum(tf.square(following.mean - last.mean), axis=0) / after)
         step = tf.maximum(step, tf.abs(tf.math.log(after / before)))
@@ -124,7 +124,7 @@ class _SiteUpdate:
         return self._data._replace(z=z, noise=noise)
 
     def correction(self, site: Site, q: Moments) -> tf.Tensor:
-        """What is added to the log likelihood of the normal data for that of the data, `[B]`."""
+        """The log likelihood of the data less that of the normal data, `[B]`."""
         z, q, site, variance = self._arguments_of_likelihood(q, site)
         correction = self._likelihood.correction(z, q, site, variance)
         if self._is_of_parts:
@@ -187,7 +187,7 @@ class SiteApproximation(tf.Module):
         return NormalData(update.normal(site), update.correction(site, q) + lost)
 
     def _converged(self, data: Data) -> tuple[tf.Tensor, Site, Moments]:
-        """How far the last iteration moved the posterior, the sites of data, and the posterior."""
+        """The move of the posterior in the last iteration, the sites of data, and the posterior."""
         series = data.z.shape[0]
         batch = tf.shape(data.z)[:1] if series is None else tf.constant([series])
         data = data._replace(batch=batch)

@@ -73,7 +73,7 @@ def as_block(
 
 
 def _on_a_line(x: ArrayLike, z: np.ndarray, real_dtype: str) -> Data | None:
-    """One series that needs no conversion: the checks of `as_data`, but faster. None for others."""
+    """A series that needs no conversion, checked as by `as_data` but faster; None for others."""
     if type(x) is not np.ndarray or x.dtype != real_dtype or x.ndim != 1:
         return None
     if x.shape != np.shape(z) or x.size == 0 or not np.all(np.abs(x) <= LARGEST[real_dtype]):
@@ -91,7 +91,7 @@ def one_sample(
     recent: RecentInputs | None = None,
     noise: NoiseArguments | None = None,
 ) -> Data:
-    """One sample of each stream; `missing`, noise and errors are as for `as_data`.
+    """A sample of each stream; `missing`, noise and errors are as for `as_data`.
 
     x is a number or `[D]`, shared by all streams, or `[B, D]`, and joins the inputs before it,
     `recent`, if they are given; z is a complex number or `[B]`, NaN, a real one too, where missing.

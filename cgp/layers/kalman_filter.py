@@ -244,7 +244,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         return z[None] if z.ndim == 2 else z
 
     def _learnable(self, x: Any, y: Any, missing: ArrayLike | None, engine: Any = None) -> Any:
-        """What `fit` or `evaluate` takes in place of x, by a model that is compiled then."""
+        """The data of `fit` or `evaluate` for series x; compiles the model if it is not."""
         if y is not None:
             raise TypeError(
                 "a KalmanFilter learns from series alone, fit(z): its steps are regular, and have "
@@ -322,7 +322,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         return super().evaluate(self._learnable(x, y, missing), y, *args, **kwargs)
 
     def apply_post_updates(self) -> None:
-        """See `cgp.Model`; eagerly an error where the matrices are those of no filter any more."""
+        """Runs the post updates; eagerly raises where the matrices are of no filter any more."""
         super().apply_post_updates()
         if tf.executing_eagerly():
             self.learned_model.model()

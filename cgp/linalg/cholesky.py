@@ -356,7 +356,7 @@ def _blocks(
 
 
 def _by_lapack(name: str, a: tf.Tensor) -> tf.Tensor | None:
-    """What an op makes of matrices, `[..., n, n]`, by their lower triangles; None if none serves.
+    """Applies an op to the lower triangles of matrices `[..., n, n]`; None if no op serves.
 
     NaN in every element of a matrix that has no factor or no inverse.
     """

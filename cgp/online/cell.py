@@ -49,7 +49,7 @@ class Sample(NamedTuple):
 
 
 class RefusedSample(Exception):
-    """One of several samples that cannot be taken.
+    """An error: one of several samples cannot be taken.
 
     Args:
         index: Its place among them.
@@ -122,7 +122,7 @@ class Walk(Protocol):
 
 
 class Cell(abc.ABC):
-    """What one sample does to the state of an estimator, as pure functions of tensors.
+    """The effect of one sample on the state of an estimator, as pure functions of tensors.
 
     A subclass gives `initial_state`, `step` and `sample_spec`; everything else has a default. The
     state is a named tuple of tensors or arrays whose first axis is that of the streams. Users see
@@ -343,7 +343,7 @@ class Cell(abc.ABC):
         return self
 
     def structure(self) -> dict[str, Any]:
-        """What tells the model from others whose states mean something else, as JSON values.
+        """The structure of the model, as JSON values: models of one structure share their states.
 
         Without the values of hyperparameters, and the same in other processes.
         """
@@ -453,7 +453,7 @@ class Cell(abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} has no prediction from a state")
 
     def forecast(self, state: Any, ahead: Any, inputs: Any = None) -> Any:
-        """What comes after a state, which stays as it is.
+        """Forecasts from a state, which stays as it is.
 
         Args:
             state: The state, `[B, ...]`.

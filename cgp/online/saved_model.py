@@ -10,7 +10,7 @@ from cgp.training.saving import ServedStep
 
 
 def served_step(cell: Cell, streams: int | None) -> ServedStep:
-    """How a SavedModel takes one sample of each stream in.
+    """The step of a SavedModel, which takes one sample of each stream.
 
     Args:
         cell: The cell.

@@ -29,7 +29,7 @@ class CompiledByShape:
 
     @property
     def traces(self) -> int:
-        """How many programs are kept."""
+        """The number of programs that are kept."""
         return len(self._programs)
 
     def __call__(self, *arguments: Any) -> Any:

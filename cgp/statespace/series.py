@@ -67,7 +67,7 @@ class Series:
 
     @property
     def observed_count(self) -> tf.Tensor:
-        """How many elements are observed in all series, real, scalar."""
+        """The number of observed elements of all series, real, scalar."""
         working = tf.reduce_sum(tf.cast(self.observed, self.z.dtype.real_dtype))
         return working / self.model.observation_form.multiplicity
 

@@ -180,7 +180,7 @@ def smoothing_model(
 
 
 def _change(last: tuple[tf.Tensor, tf.Tensor], following: tuple[tf.Tensor, tf.Tensor]) -> float:
-    """How far means `[..., T, n]` move, in standard deviations, and variances, as a share."""
+    """The largest move of means `[..., T, n]`, in standard deviations, or of variances, a share."""
     (mean, chol), (last_mean, last_chol) = following, last
     variance, before = (tf.reduce_sum(squared_modulus(a), axis=-1) for a in (chol, last_chol))
     # Of what is nearly certain the mean itself is the measure: rounding moves it.

@@ -75,7 +75,7 @@ WITHOUT_GRADIENTS = tf.saved_model.SaveOptions(experimental_custom_gradients=Fal
 
 
 class ServedStep(NamedTuple):
-    """How an estimator takes one sample in, as a pure function."""
+    """The step of an estimator as a pure function, for a SavedModel."""
 
     step: Callable[..., tuple[Any, Outputs]]  # of state and arguments, the next and results
     arguments: Sequence[tf.TensorSpec]  # those of a step

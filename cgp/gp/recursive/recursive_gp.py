@@ -171,7 +171,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         return int(sizes[0]) if self.stream.streams is None else sizes
 
     def _held_in_words(self) -> str:
-        """How full the window is, or the windows of the streams."""
+        """The number of points in the window, or in the windows of the streams, in words."""
         sizes = np.atleast_1d(self.size)
         least, most = sizes.min(), sizes.max()
         points = f"{most}" if least == most else f"{least} to {most}"

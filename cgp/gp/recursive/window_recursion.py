@@ -36,7 +36,7 @@ from cgp.training.parameters import Parameter
 
 
 class Policy:
-    """What a window does when it is full, and what it keeps for that. Subclasses are the policies.
+    """The rule for a window that is full, and the arrays that the rule needs.
 
     A policy is a subclass, and one line in `RecursiveGP`. The defaults here are those of a window
     that keeps its points with their targets and nothing else. A subclass refuses in its
@@ -60,7 +60,7 @@ class Policy:
         return []
 
     def empty(self, chol: tf.Tensor) -> Any:
-        """What is kept besides the points before any data: a named tuple of tensors, or ().
+        """The arrays of the policy before any data: a named tuple of tensors, or ().
 
         The first axis of each is that of the streams, as of the factor of the empty window.
         """
@@ -78,7 +78,7 @@ class Policy:
         return gram if weights is None else gram * weights
 
     def refactorized(self, data: Data, gram: tf.Tensor) -> Any:
-        """What `empty` starts, at the present hyperparameters; arguments as for `covariance`."""
+        """The arrays of the policy at present hyperparameters; arguments as for `covariance`."""
         return ()
 
     def check_loaded(self, recursion: "WindowRecursion", window: Window) -> bool:
@@ -91,7 +91,7 @@ class Policy:
     def appended(
         self, extra: Any, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
     ) -> Any:
-        """What `empty` starts, after a sample has entered the streams `where` as point `slot`."""
+        """The arrays of the policy after a sample entered the streams `where` as point `slot`."""
         return extra
 
     def replace(
@@ -264,7 +264,7 @@ class WindowRecursion:
     def step(
         self, window: Window, x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE
     ) -> tuple[Window, Step]:
-        """One step: forget, predict, and take the sample in unless it is missing.
+        """Forgets, predicts a sample, and takes it in unless it is missing.
 
         Inputs are `[B, D]`, observations and noise `[B]`, and so are the tensors of the `Step`.
         """

@@ -31,7 +31,7 @@ def r_hat(draws: np.ndarray) -> float:
 
 
 def effective_size(draws: np.ndarray) -> float:
-    """How many independent draws would tell as much of the middle of the posterior: the bulk size.
+    """The bulk effective size: the number of independent draws that would tell as much.
 
     Draws are real, `[chains, draws]`, at least 4 of each; NaN of draws that are all equal. With ρ_t
     the autocorrelation of the scores at a lag t, to which the variance between chains adds, it is

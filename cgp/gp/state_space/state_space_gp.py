@@ -512,7 +512,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return as_dict(smoothed(self._process, no_data, x, None, start))
 
     def _exported_step(self, streams: int, is_single: bool) -> ServedStep:
-        """How a SavedModel takes a sample of each of B streams at one place."""
+        """The step of a SavedModel, for a sample of each of B streams at one place."""
         cell, spec = self.cell, self.cell.sample_spec()
         axes = [] if is_single else [streams]
         specs = [tf.TensorSpec([], spec.x.dtype, "x"), tf.TensorSpec(axes, spec.z.dtype, "z")]

@@ -40,7 +40,7 @@ class Affine(NamedTuple):
 
 
 class Rule(ABC):
-    """How a nonlinear function of an uncertain state is approximated by an affine one.
+    """A way to approximate a nonlinear function of an uncertain state by an affine one.
 
     A rule of your own is a subclass, a frozen dataclass of numbers and rules, with the method
     `linearize`. All verbs and `KalmanFilter` take it as `rule=`, and `Iterated` iterates it. A

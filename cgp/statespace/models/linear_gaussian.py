@@ -413,7 +413,7 @@ def check_model(model: object) -> None:
 
 
 def _as_matrix(a: tf.Tensor, name: str, rows: int | None) -> str:
-    """How a covariance is written that came as a vector or a number, else nothing."""
+    """The hint of an error about a covariance that came as a vector or a number, else empty."""
     if name not in ("Q", "R", "initial_covariance") or rows is None:
         return ""
     if a.shape.rank == 0:
