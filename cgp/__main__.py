@@ -36,8 +36,8 @@ class Check(NamedTuple):
 
     name: str
     error: Callable[[], float]
-    """Computes the largest difference, relative to the size of what is compared."""
-    limit: float  # what the error must be below
+    """Computes the largest difference, relative to the size of the compared values."""
+    limit: float  # the bound that the error must be below
 
 
 def _update() -> float:
@@ -70,7 +70,7 @@ def _filter() -> float:
 
 
 def _fit() -> float:
-    """By how much a fit raises the loss, which is negative if it lowers it."""
+    """The increase of the loss in a fit, which is negative if the fit lowers it."""
     gp = StateSpaceGP(Matern32(0.3, 5.0), noise_variance=1.0)
     gp.compile(LBFGS())
     losses = gp.fit(*_data(), epochs=5, verbose=0).history["loss"]
@@ -155,7 +155,7 @@ def _difference(result: object, expected: np.ndarray) -> float:
 def main() -> int:
     """Prints versions, the compiled core, devices and checks; returns 1 if a check has failed."""
     compiled = core()
-    # In a clone Python takes the cgp that lies there, and not the one that is installed.
+    # In a clone Python takes the cgp that lies there, and not the installed one.
     print(f"cgp {cgp.__version__} in {Path(cgp.__file__).parent},")
     print(f"Python {platform.python_version()} on {platform.platform()}")
     print(

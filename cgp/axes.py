@@ -1,4 +1,4 @@
-"""What axes that do not fit were meant to be: the remedies of errors about shapes.
+"""Intended axes where the given ones do not fit: the remedies of errors about shapes.
 
 In cgp batch axes come first, then samples, then components. Arrays of other packages have samples
 first, or one axis more or less. Of the rearrangements that fit, the one with the most samples to a
@@ -76,7 +76,7 @@ def _readings(code: str, shape: Shape) -> Iterator[_Reading]:
 
 
 def _ordered(code: str, order: Shape) -> tuple[str, int]:
-    """An array with its axes in another order, as code, and how far that is from its own order."""
+    """An array with its axes in another order, as code, and the distance from its own order."""
     straight = tuple(range(len(order)))
     if order == straight:
         return code, 0

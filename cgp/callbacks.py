@@ -36,7 +36,7 @@ class Parameters(keras.callbacks.Callback):
         log_dir: The folder, as for `keras.callbacks.TensorBoard`.
         x: Inputs of data, `[N]` or `[N, 1]`, for pictures of the posterior; None for none.
         z: Complex targets, `[N]`, with x.
-        picture_every: Draw each so many epochs, and after the last.
+        picture_every: The epochs from one picture to the next; there is one after the last too.
 
     Raises:
         ImportError: Data for pictures, but matplotlib is not installed.

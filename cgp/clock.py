@@ -1,6 +1,6 @@
 """Times as numbers: dates and durations, in one unit and from one origin.
 
-The inputs x of a process are real numbers, and their unit is that of lengthscales (and of the
+The inputs x of a process are real numbers, and their unit is the unit of lengthscales (and of the
 inverse of frequencies). A date has neither unit nor zero. `Clock` gives it both, before any model
 sees it; models refuse dates. They could take them, with a unit as one more argument of each
 process. Then a kernel that two models share would have lengthscales of two units, and the horizons
@@ -36,19 +36,19 @@ _NANOSECOND = np.timedelta64(1, "ns")
 class Clock:
     """Turns dates and durations into numbers of a unit since an origin, as processes take them.
 
-    A call of it does so: `gp.fit(clock(frame.index), frame["z"])`, then
+    A call converts times: `gp.fit(clock(frame.index), frame["z"])`, then
     `gp.posterior(clock(later))`. Lengthscales, and the inverse of frequencies, are in its unit;
     `clock(np.timedelta64(30, "D"))` is a lengthscale of thirty days.
 
-    The origin does not follow from the data: the first of the times of a fit and that of the times
-    of a prediction would be two origins, and the prediction would be for other times than it says.
+    The origin does not follow from the data: the first time of a fit and the first time of a
+    prediction would be two origins, and the prediction would be for other times than it says.
     Choose a date near the data that you would write again. A saved model has numbers alone: keep
     `clock.unit` and `clock.origin`, two strings that make an equal clock, where the program that
     loads it finds them.
 
     The difference to the origin is taken in whole numbers, and rounded to float64 once. Times with
-    a time zone are those of UTC, whatever its clocks or those of a city show: an hour is an hour
-    also where summer time begins.
+    a time zone are taken in UTC, whatever the clocks of the zone or of a city show: an hour is an
+    hour also where summer time begins.
 
     Args:
         unit: "nanosecond", "microsecond", "millisecond", "second", "minute", "hour" or "day" (of

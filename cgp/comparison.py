@@ -30,10 +30,10 @@ _HEADS = {
 }
 
 
-# A model whose squared error in cross-validation is ten times that of another is out of the
+# A model whose squared error in cross-validation is ten times the error of another is out of the
 # question. Densities do not always say so: they hardly tell models apart whose errors are far below
-# the noise that a fit assumes at least, and those of few points may hold a region too narrow for
-# all others.
+# the least noise that a fit assumes, and the densities of few points may hold a region too narrow
+# for all others.
 _LARGEST_EXCESS_ERROR_DB = 10.0
 
 
@@ -45,12 +45,12 @@ class Scores(NamedTuple):
     parameters: int
     """The number of real numbers that were learned."""
     bic: float
-    """`parameters · log N − 2 log_likelihood`: the lower, the better. What a mean marginalises, as
-    `Rational` its poles, is not counted: use cross-validation to choose its order."""
+    """`parameters · log N − 2 log_likelihood`: the lower, the better. Coefficients and
+    poles that a mean marginalises are not counted: use cross-validation to choose its order."""
     cv_density: float
     """The mean log predictive density of targets left out of a fit, in nats."""
     cv_error_db: float
-    """Their squared error over their power, in decibels."""
+    """The squared error of these targets over their power, in decibels."""
     loo_density: float
     """The mean log predictive density of each target given all others, without a fit; or NaN."""
     coverage: float
@@ -94,10 +94,10 @@ class Comparison(Mapping[str, Scores]):
     def best(self) -> str:
         """The name of the model of the highest predictive density in cross-validation.
 
-        Of those whose squared error there is less than ten times the smallest.
+        Only models whose squared error there is less than ten times the smallest count.
 
         Raises:
-            ValueError: There is none.
+            ValueError: There is no such model.
         """
         if not self._scores:
             raise ValueError("there is no model in this comparison")
@@ -108,9 +108,9 @@ class Comparison(Mapping[str, Scores]):
     def predict(
         self, x: ArrayLike, *, observed: bool = False, **noise: Any
     ) -> dict[str, np.ndarray]:
-        """Predictions of all models together, each with its weight; as those of `gp.predict`.
+        """Predictions of all models together, each with its weight, in the form of `gp.predict`.
 
-        The moments are those of the mixture: where the models disagree, its variance is larger than
+        The moments are of the mixture: where the models disagree, its variance is larger than
         theirs.
 
         Args:
@@ -163,12 +163,12 @@ def compare(
     """Fits models to the same data, and scores how well each predicts data left out of a fit.
 
     A likelihood tells which hyperparameters of one model fit best. Between models it favours the
-    flexible, and BIC corrects for that where there are many data. Cross-validation asks what is
-    wanted: each of the folds is left out of a fit of its own, from the values of the full fit, and
-    predicted. Of inputs in one dimension fold k has every k-th point, the first and the last point
-    excepted, which would be extrapolated; of others the points are drawn.
+    flexible, and BIC corrects for that where there are many data. Cross-validation measures
+    prediction: each of the folds is left out of a fit of its own, from the values of the full fit,
+    and predicted. Of inputs in one dimension each of K folds has every K-th point, except the first
+    and the last point, which would be extrapolated; of others the points are drawn.
 
-    The weights are those of stacking: the mixture of the predictions in cross-validation has the
+    The weights are found by stacking: the mixture of the predictions in cross-validation has the
     highest log density (Yao, Vehtari, Simpson & Gelman, Bayesian Analysis 13, 2018), among the
     models whose squared error there is less than ten times the smallest. With few data no model is
     sure to be the best, and the mixture is the safer choice.
@@ -181,9 +181,9 @@ def compare(
         missing: Bool, broadcast against z: True where missing.
         noise_variance: The known part of the noise, a number or `[N]`, as for `fit`.
         noise_groups: The group of each sample, `[N]`, as for `fit`.
-        folds: How many parts cross-validation leaves out in turn, at least 2.
+        folds: The number of parts that cross-validation leaves out in turn, at least 2.
         restarts: As for `fit`, for the fits to all data.
-        seed: Of the starts that are drawn, and of folds in several dimensions.
+        seed: The seed of the starts that are drawn, and of folds in several dimensions.
         verbose: 0 is silent, 1 a progress bar; "auto" is one in a terminal or a notebook.
 
     Returns:
@@ -197,7 +197,7 @@ def compare(
         - CV density: the mean log predictive density of targets left out of a fit, in nats, the
           higher, the better; CV error: their squared error over their power, in decibels; in 95 %
           region: how many of them are inside theirs.
-        - LOO density: the same of each target given all others, without another fit; of an
+        - LOO density: the same of each target given all others, without another fit; for an
           `ExactGP` alone.
         - weight: the share of the model in predictions of all together.
 
@@ -323,7 +323,7 @@ def _cross_validated(
         for fold in left_out:
             model.set_weights(fitted)
             with warnings.catch_warnings():
-                # What is suspicious in a fit has been said of the one to all data.
+                # The fit to all data has given the warnings already.
                 warnings.simplefilter("ignore", RuntimeWarning)
                 # The same shapes in every fold: nothing is compiled again.
                 model.fit(x, np.where(fold, z.dtype.type(np.nan), z), verbose=0, **noise)
@@ -341,7 +341,7 @@ def _cross_validated(
 def stacking(log_densities: np.ndarray) -> np.ndarray:
     """The weights `[K]` of the mixture of models of the highest log density at left-out points.
 
-    They are not negative, and of sum 1. `log_densities` is `[K, N]`, of N points under K models. By
+    They are not negative, and sum to 1. `log_densities` is `[K, N]`, of N points under K models. By
     expectation and maximisation, which goes uphill in every step of this concave problem.
     """
     densities = np.exp(log_densities - log_densities.max(axis=0))

@@ -193,7 +193,7 @@ def soft_channel(
 
     the noise 16 dB below the signal in r. The equaliser has five samples, two of them after the
     symbol. The symbols are Gaussian, `0.7 (√(1 − ρ²) X + iρ Y)` with X and Y real, independent and
-    of variance 1, unless a constellation is given. Channel and input are those of Bouboulis &
+    of variance 1, unless a constellation is given. Channel and input are as in Bouboulis &
     Theodoridis, IEEE Trans. Signal Process. 59(3), 2011, and Boloix-Tortosa et al.,
     arXiv:1511.05710. On circular Gaussian symbols the best linear equaliser has a mean squared
     error of −9.0 dB.
@@ -246,13 +246,13 @@ def channel_switch(seed: Seed) -> ChannelSwitch:
     """Simulates input and output of a saturating channel that switches abruptly, for tracking.
 
     1500 samples go through a filter, then a saturating nonlinearity, then noise 20 dB below the
-    output; from the 501st on another filter applies. The recipe is that of Van Vaerenbergh,
+    output; from the 501st on another filter applies. The recipe is from Van Vaerenbergh,
     Lázaro-Gredilla & Santamaría, IEEE Trans. Neural Netw. Learn. Syst. 23(8), 2012, fig. 3, with
     its filters and 500 test points.
 
-    The original is real, with tanh. Here the input is circular, and the saturation is that of an
+    The original is real, with tanh. Here the input is circular, and the output saturates as in an
     amplifier, which acts on the modulus and keeps the phase, `tanh(|u|) u/|u|`; for real input this
-    is the original. The mean square of the input is 1/3, that of the uniform numbers from 0 to 1 in
+    is the original. The mean square of the input is 1/3, as of the uniform numbers from 0 to 1 in
     the code published by its first author.
 
     Args:

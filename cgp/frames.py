@@ -1,9 +1,9 @@
 """Results as tables of pandas and datasets of xarray: one file for all of them.
 
 A result is turned into named arrays whose first axes are rows, the same for all: batches of series
-and time, or chains and draws. What is left are components, which become columns of a table, and
-dimensions of a dataset. What belongs to two times, or to two components, as factors and
-covariances do, has no row, and stays in the result.
+and time, or chains and draws. The other axes are components, which become columns of a table, and
+dimensions of a dataset. Arrays that belong to two times, or to two components, as factors and
+covariances do, have no row, and stay in the result.
 """
 
 import functools
@@ -50,23 +50,23 @@ def to_frame(
 
     The columns of a distribution are its mean and its variance `E|z−m|²`; of a complex one also its
     pseudo_variance `E[(z−m)²]`, std_real and std_imag, the standard deviations of its real and its
-    imaginary part. Those of a filter begin with "predicted_" and "filtered_" (of the states), of a
-    smoother with "smoothed_", of a forecast with "state_" and "observation_"; the innovation of a
-    filter and its variance, and log_likelihood, are columns of their own. Of n components there are
-    n columns, mean_0 to mean_{n−1}, and one without a number where n is 1. `to_csv` writes complex
+    imaginary part. Columns of a filter begin with "predicted_" and "filtered_" (of the states), of
+    a smoother with "smoothed_", of a forecast with "state_" and "observation_"; the innovation of a
+    filter and its variance, and log_likelihood, are columns of their own. n components have n
+    columns, mean_0 to mean_{n−1}, or one without a number where n is 1. `to_csv` writes complex
     numbers as text: `frame.assign(east=np.real(frame["mean"]), north=np.imag(frame["mean"]))` has
     columns of both parts.
 
     Args:
         result: A `ComplexNormal`, as `gp.posterior` returns it, or a dict of moments, as
-            `gp.predict` does; a `Step` of a block; what `cgp.statespace.filter`, `smooth` and
-            `forecast` return; or draws of `gp.sample_parameters`.
+            `gp.predict` does; a `Step` of a block; a result of `cgp.statespace.filter`, `smooth` or
+            `forecast`; or draws of `gp.sample_parameters`.
         index: Times, inputs, or whatever else the rows belong to, `[T]`, as an `Index` of pandas or
             an array; results do not hold them. None for the numbers from 0 on.
-        dims: Of a distribution and a `Step`: what their last axes are. `("time",)` of a Gaussian
-            process, `("time", "component")` of a `KalmanFilter`, and of `StateSpaceGP.forecasts`,
-            whose components are horizons. None is `("time",)`, but not where the last axis has one
-            element beside others, which could be either. Of others it is known.
+        dims: The last axes of a distribution or a `Step`: `("time",)` for a Gaussian process,
+            `("time", "component")` for a `KalmanFilter`, and for `StateSpaceGP.forecasts`, whose
+            components are horizons. None is `("time",)`, but not where the last axis has one
+            element beside others, which could be either. For other results they are known.
 
     Returns:
         A `DataFrame`, indexed by the times; by batch and time of several series, by chain and draw.
@@ -75,7 +75,7 @@ def to_frame(
         ImportError: pandas is not installed.
         TypeError: Another result.
         ValueError: An index of another length than the result, of other labels, or with missing
-            elements; a result without an axis of times, as that of a single step, which
+            elements; a result without an axis of times, as of a single step, which
             `Step.stack` makes a block; dims that are needed and missing.
 
     Example:
@@ -120,7 +120,7 @@ def to_xarray(
 ) -> "xarray.Dataset":
     """A result as a dataset of xarray, of named dimensions.
 
-    Its variables are called as the columns of `to_frame`, but components are a dimension.
+    Its variables are named like the columns of `to_frame`, but components are a dimension.
 
     Args:
         result: As for `to_frame`.
@@ -302,7 +302,7 @@ def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
 
 
 def _check_index(index: Any, moments: dict[str, tuple[Any, int]]) -> None:
-    """Raises for an index with missing elements, or in another order than that of the moments."""
+    """Raises for an index with missing elements, or in another order than the moments."""
     if index is None:
         return
     import pandas as pd  # which xarray needs too

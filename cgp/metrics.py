@@ -78,7 +78,7 @@ def negative_log_predictive_density(z: ArrayLike, prediction: Prediction) -> flo
     Args:
         z: Complex targets, any shape; NaN where missing.
         prediction: The prediction of `z`, noise included (`observed=True`), shaped like `z`, or
-            with an axis of one component more: what `cgp.distributions.marginals` takes. Of a
+            with an axis of one component more, as `cgp.distributions.marginals` takes it. For a
             filter it is the one-step prediction.
 
     Returns:
@@ -101,7 +101,7 @@ def negative_log_predictive_density(z: ArrayLike, prediction: Prediction) -> flo
 
 
 def log_predictive_densities(z: ArrayLike, prediction: Prediction) -> np.ndarray:
-    """The log predictive density of each point, whose mean `negative_log_predictive_density` has.
+    """The log predictive density of each point, averaged in `negative_log_predictive_density`.
 
     Args:
         z: As for `negative_log_predictive_density`.
@@ -137,7 +137,7 @@ def coverage(z: ArrayLike, prediction: Prediction, probability: float = 0.95) ->
     Args:
         z: As for `negative_log_predictive_density`.
         prediction: As for `negative_log_predictive_density`.
-        probability: Of the ellipse: see `ComplexNormal.ellipses`.
+        probability: The probability of the ellipse; see `ComplexNormal.ellipses`.
 
     Returns:
         The fraction, between 0 and 1.
@@ -290,7 +290,7 @@ def _as_weight(sample_weight: ArrayLike, shape: tf.TensorShape) -> tf.Tensor:
 
 
 def _as_complex(values: ArrayLike, name: str) -> tf.Tensor:
-    """Converts targets or predicted values to complex128; those of a real dtype are an error."""
+    """Converts targets or predicted values to complex128; a real dtype is an error."""
     if isinstance(values, Mapping):
         kind = type(values).__name__
         remedy = 'of a prediction, give prediction["mean"]'

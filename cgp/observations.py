@@ -2,7 +2,7 @@
 
 Every model takes its observations through `as_observations`, so that missing elements, dtypes and
 infinite values mean the same everywhere. The shape of a series is the business of each model.
-What is paired element by element must have the same labels, as it is paired by position.
+Arrays paired element by element must have the same labels, as they are paired by position.
 """
 
 import itertools
@@ -39,11 +39,11 @@ def as_observations(
 
     An element is missing where it is NaN in either part, where a masked array hides it, where it is
     missing in a Series or a DataFrame of pandas (NaN, NA or None), and where `missing` is True;
-    what it holds there has no meaning. An element that is infinite in one part and NaN in the
+    its value there has no meaning. An element that is infinite in one part and NaN in the
     other, as `np.inf * 1j` is, is infinite: it comes from an overflow, not from a gap. An array
     that is missing altogether may be of any dtype, as `np.nan` is. Python's own numbers, in lists
-    and tuples too, have no precision; all others have that of their dtype, as NumPy's scalars in a
-    list. A lower precision than that of the model is an error, unless `promote`.
+    and tuples too, have no precision; all others have the precision of their dtype, as NumPy's
+    scalars in a list. A lower precision than the model's is an error, unless `promote`.
 
     Returns:
         An array of `dtype` and of the shape of z: a tensor, through which gradients pass, if z or
@@ -304,7 +304,7 @@ def _check_precision(
 
 # --- labels ---------------------------------------------------------------------------------------
 
-# Of these a sample of a stream mostly is, which has no time for more.
+# The usual types of a sample of a stream, which has no time for more.
 _WITHOUT_LABELS = (np.ndarray, float, complex, np.float64, np.complex128, list, NoneType)
 
 
@@ -322,7 +322,7 @@ class _LabelledAxis(NamedTuple):
 def check_same_labels(**arrays: tuple[Any, int]) -> None:
     """Raises a ValueError where arrays that are paired element by element have different labels.
 
-    Objects of pandas have labels, and those of xarray where a dimension has a coordinate. An index
+    Objects of pandas have labels; objects of xarray where a dimension has a coordinate. An index
     of pandas labels itself, beside the same labels in another order. Axes are compared from the
     last one on, as they are broadcast. Axes of different lengths are left to the check of shapes.
     Each array comes with the number of its last axes that are not paired, such as dimensions.

@@ -16,7 +16,7 @@ _BRANCHES_AND_LOOPS = {"CondBranchFuncGraph", "WhileBodyFuncGraph", "WhileCondFu
 
 
 def is_part_of_graph(graph: Any, whole: Any) -> bool:
-    """Whether a graph is `whole`, or that of a branch or a loop in it."""
+    """Whether a graph is `whole`, or the graph of a branch or a loop in it."""
     while graph is not whole and type(graph).__name__ in _BRANCHES_AND_LOOPS:
         graph = graph.outer_graph
     return graph is whole

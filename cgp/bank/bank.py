@@ -22,16 +22,16 @@ from cgp.online.structure import check_structure
 class Bank:
     """Many streams, each with a key, that share the hyperparameters of one estimator.
 
-    A call of `update` takes samples of any keys in, repeated, absent and new ones: what it returns
-    for each is what `step` of an estimator for that key alone returns. Keys are integers, strings,
+    A call of `update` takes in samples of any keys, repeated, absent and new ones, and returns for
+    each the result of `step` of an estimator for that key alone. Keys are integers, strings,
     tuples, or whatever else is hashable; 1, 1.0 and `np.int64(1)` are one key. Arrays of integers
     are fastest.
 
-    A key begins at the initial state with its first sample. One without a sample in a call keeps
+    A key begins at the initial state with its first sample. A key without a sample in a call keeps
     its state: the time of a `KalmanFilter` does not move for it. A sample of NaN moves it on.
 
-    Of the estimator only the model is used: its own stream, and data that it has, are left alone.
-    It may be
+    Only the model of the estimator is used: its own stream and its data are left alone. The
+    estimator may be
 
     - a `KalmanFilter` of one model for all times, with inputs too; nonlinear ones, and those with a
       likelihood, too;
@@ -40,17 +40,17 @@ class Bank:
     - a `cgp.online.Cell`.
 
     When its hyperparameters change, the states of a `KalmanFilter` go on with the new matrices, and
-    the factors of a `RecursiveGP` are computed again. Those of a `StateSpaceGP` cannot be: `update`
-    and `state` are refused then until `reset`.
+    the factors of a `RecursiveGP` are computed again. The states of a `StateSpaceGP` cannot be:
+    `update` and `state` are refused then until `reset`.
 
     With the compiled core the samples of a `KalmanFilter` and a `StateSpaceGP` are taken in one
     pass, more than a million a second on one core where there are two complex states, and results
-    are those of one key alone to the last bit. Without it, and where it does not know a model or a
+    are as for one key alone to the last bit. Without it, and where it does not know a model or a
     kernel, they are the same to rounding, by steps of a fixed width that are traced once for each
     bank.
 
-    Iteration gives the keys, that without a sample for longest first: the first of them are those
-    to `evict` from time to time.
+    Iteration gives the keys in the order of their last samples, the oldest first: `evict` the first
+    of them from time to time.
 
     Args:
         estimator: The model of all streams.
@@ -129,13 +129,13 @@ class Bank:
 
         Args:
             keys: The key of each sample, `[B]`: a list, or an array of integers, strings or
-                objects. Of samples of one key the order is that in time.
+                objects. Samples of one key are in the order of time.
             z: Observations, `[B]`, or of a `KalmanFilter` `[B, M]`; NaN where missing.
-            x: Inputs of a Gaussian process, `[B]`, or `[B, D]`; those of one key of a
-                `StateSpaceGP` in order.
+            x: Inputs of a Gaussian process, `[B]`, or `[B, D]`; for a `StateSpaceGP` the inputs of
+                each key in order.
             inputs: Known inputs of a `KalmanFilter` with B, `[B, k]`, from each observation to the
                 next of its key.
-            noise_variance: Of a Gaussian process the known part of the noise of each sample, `[B]`
+            noise_variance: The known part of the noise of each sample of a Gaussian process, `[B]`
                 or a number, as for its `step`.
             noise_groups: The group of the noise of each sample, `[B]` or an integer, as for `step`.
             likelihood: A `StudentT`, by which outliers get more noise, as for `step` of a Gaussian
@@ -146,8 +146,8 @@ class Bank:
             estimator, with a first axis of samples, `[B, ...]`.
 
         Raises:
-            TypeError: Keys that cannot be hashed; observations or inputs of another dtype than that
-                of the estimator; a likelihood that it does not take.
+            TypeError: Keys that cannot be hashed; observations or inputs whose dtype is not the
+                estimator's; a likelihood that it does not take.
             ValueError: Keys that are missing, as None and NaN are; shapes that do not fit; infinite
                 values; inputs that are not finite or go back; a state that would not be finite;
                 more different keys than the capacity. The error names the key, and no state has
@@ -179,7 +179,7 @@ class Bank:
         """Drops keys and their states.
 
         Args:
-            keys: One key, a tuple too; or a list or an array of keys. Each is there.
+            keys: One key, a tuple too; or a list or an array of keys, all in the bank.
 
         Raises:
             KeyError: A key that is not there. Nothing has been dropped then.
@@ -234,8 +234,8 @@ class Bank:
         """Forecasts from the states of keys, which stay as they are.
 
         Args:
-            ahead: Of a `KalmanFilter` the number of steps. Of a Gaussian process places x, `[M]`
-                or `[M, D]`; not before the last sample of a key of a `StateSpaceGP`.
+            ahead: For a `KalmanFilter` the number of steps; for a Gaussian process places x, `[M]`
+                or `[M, D]`, with a `StateSpaceGP` not before the last sample of a key.
             keys: As for `state`.
             inputs: Known inputs of a `KalmanFilter` with B, `[K, steps, k]`.
 
@@ -276,7 +276,7 @@ class Bank:
     # --- bytes -----------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple:
-        """Pickled and copied by its bytes, with its estimator."""
+        """Pickles or copies the bank by its bytes, with its estimator."""
         return type(self).from_bytes, (self.to_bytes(), self._estimator, self.capacity)
 
     def to_bytes(self) -> bytes:
@@ -311,7 +311,7 @@ class Bank:
             TypeError: Not bytes.
             ValueError: Bytes that are damaged, or of something else; a model of another structure,
                 as of another kernel, policy or number of states; more keys than the capacity;
-                states that `set_state` refuses; those of a `StateSpaceGP` at other hyperparameters.
+                states that `set_state` refuses, or of a `StateSpaceGP` at other hyperparameters.
 
         Example:
             >>> import numpy as np, cgp
@@ -331,7 +331,7 @@ class Bank:
         arrays = {name: (tuple(a.shape[1:]), a.dtype.name) for name, a in blank.items()}
         read = {name: (a.shape[1:], a.dtype.name) for name, a in rows.items()}
         check_structure(
-            # There are none before the first sample, and none of noise in those of 0.1.0.
+            # No arrays exist before the first sample, and none of noise in bytes of version 0.1.0.
             {**head.get("model", {}), "arrays": {**arrays, **read}},
             {**bank._structure(), "arrays": arrays},
         )

@@ -25,7 +25,7 @@ def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | No
 
     Raises:
         TypeError, ValueError: As for `Bank.update`.
-        RefusedSample: A sample that is refused alone too.
+        RefusedSample: A sample that is refused by itself too.
     """
     spec = cell.sample_spec()
     of_one = tuple(spec.z.shape)
@@ -98,7 +98,7 @@ def check_order_of_index(labelled: Any, keys: Any, **arrays: Any) -> None:
     Args:
         labelled: The keys as they came. Where they are an object of pandas, their own index counts.
         keys: The same as a list or an array.
-        **arrays: What is paired with them, by name.
+        **arrays: The arrays that are paired with them, by name.
     """
     for name, array in arrays.items():
         labels: Any = getattr(array, "index", None)
@@ -124,7 +124,7 @@ def checked_each(check: Callable[[Sample], Any], samples: Sample) -> Any:
     """Applies a check to samples `[B, ...]`, and returns its result.
 
     Raises:
-        RefusedSample: It refuses a sample alone too; the first of them.
+        RefusedSample: The first sample that the check refuses by itself too.
     """
     return _of_each(lambda block: check(samples.map(lambda a: a[block])), len(samples.z))
 
@@ -133,7 +133,7 @@ def _of_each(check: Callable[[slice], Any], count: int) -> Any:
     """Applies a check of slices of samples to all `count` of them, and returns its result.
 
     Raises:
-        RefusedSample: It raises a ValueError for a sample alone too; the first of them.
+        RefusedSample: The first sample for which the check raises a ValueError by itself too.
     """
 
     def is_refused(first: int, end: int) -> bool:

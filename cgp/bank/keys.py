@@ -1,4 +1,4 @@
-"""Keys, and the slots that they have: the rows of their states in the arrays of a bank.
+"""Keys and their slots: the rows of their states in the arrays of a bank.
 
 Integers of 64 bits are kept in sorted arrays, of 16 bytes a key, and found in a tenth of a
 microsecond. Other keys, and integers among those, are found by their hashes in the same way, and
@@ -28,7 +28,7 @@ _PLAIN = (np.integer, np.bool_, np.character)  # NumPy's scalars for which Pytho
 
 
 def as_keys(keys: Any) -> Keys:
-    """Several keys.
+    """Several keys, as an array of integers or as Python objects.
 
     Args:
         keys: An array of integers, strings or objects, or an iterable of hashable objects.
@@ -90,7 +90,7 @@ def _of_python(key: Any) -> Any:
 
 
 def is_missing(key: Any) -> bool:
-    """Whether a key is None, or not equal to itself, as NaN and NaT; of a tuple any but None."""
+    """Whether a key is None, or not equal to itself, as NaN; of a tuple, if a field but None is."""
     if isinstance(key, tuple):
         return any(field is not None and is_missing(field) for field in key)
     return key is None or not _equals(key, key)
@@ -107,7 +107,7 @@ def as_objects(keys: Keys) -> list[Any]:
 
 
 def different(keys: Keys) -> tuple[Keys, np.ndarray, np.ndarray]:
-    """The different ones among keys, where each comes first, and which of them each key is."""
+    """The distinct keys, the index where each comes first, and the number of each key in them."""
     if isinstance(keys, np.ndarray):
         return np.unique(keys, return_index=True, return_inverse=True)
     number: dict[Hashable, int] = {}
@@ -116,10 +116,10 @@ def different(keys: Keys) -> tuple[Keys, np.ndarray, np.ndarray]:
 
 
 def _integer(key: Hashable) -> int:
-    """The integer of 64 bits that a key is equal to; any one if it is equal to none."""
+    """The integer of 64 bits that a key is equal to; any integer if it is equal to none."""
     if not isinstance(key, numbers.Number):
-        # The hash of what is equal to an integer is that of the integer: of small ones the integer
-        # itself, but −2 of −1.
+        # A key equal to an integer has the hash of the integer: for small ones the integer itself,
+        # but −2 for −1.
         return -1 if _equals(key, -1) else hash(key)
     try:
         number = int(key.real)  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ def _integer(key: Hashable) -> int:
 
 
 def _equals(key: Hashable, number: Any) -> bool:
-    """Whether a key is equal to a number; what says neither, as `pd.NA`, is not."""
+    """Whether a key is equal to a number; a key that says neither, as `pd.NA`, is not."""
     is_equal = key == number
     return isinstance(is_equal, bool | np.bool_) and bool(is_equal)
 

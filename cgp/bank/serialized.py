@@ -1,9 +1,9 @@
 """Keys and states as bytes.
 
-     8 bytes  what this is, and the version of the form
+     8 bytes  a signature, and the version of the format
      4        CRC-32 of all that follows
      4        the length of the head
-     ...      the head, JSON: what the caller says, keys that are not all integers, fields
+     ...      the head, JSON: values of the caller, keys that are not all integers, fields
      ...      keys that are integers of 64 bits
      ...      the arrays of the fields, one after another; of factors the lower triangles
 

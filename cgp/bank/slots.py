@@ -1,4 +1,4 @@
-"""Which key has which slot, which keys had a sample last, and which go when there is no room."""
+"""The slots of keys, the order of their last samples, and the keys that go for lack of room."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Plan(NamedTuple):
     first: np.ndarray
     """The first sample of each of them."""
     evicted: np.ndarray
-    """The slots of keys that make room for them, that without a sample for longest first."""
+    """The slots of keys that make room for them, the one with the oldest last sample first."""
 
 
 class Slots:
@@ -52,7 +52,7 @@ class Slots:
         return self._index.find(keys)
 
     def in_order(self) -> np.ndarray:
-        """The slots in use, that of the key without a sample for longest first."""
+        """The slots in use, in the order of the last samples of their keys, the oldest first."""
         used = np.flatnonzero(self._last[: self._used] != ABSENT)
         return used[np.argsort(self._last[used])]
 
@@ -95,7 +95,7 @@ class Slots:
         self._index = index
 
     def _stalest(self, count: int, slots: np.ndarray, new: int) -> np.ndarray:
-        """The slots of keys that are to go, none of them among those of the samples."""
+        """The slots of keys that are to go, none of them among the slots of the samples."""
         if count <= 0:
             return _NONE
         last = self._last[: self._used].copy()

@@ -22,7 +22,7 @@ class States:
 
     Args:
         cell: The cell.
-        estimator: The estimator that the cell is of.
+        estimator: The estimator of the cell.
         capacity: The most keys; None for any number.
     """
 
@@ -34,14 +34,14 @@ class States:
         self._walk: Walk | None = None
         self._rounds: Rounds | None = None
         self._values: bytes | None = None  # of the weights that the states belong to
-        self.belongs = ""  # what tells these values from others, in another process too
+        self.belongs = ""  # text that tells these values from others, in another process too
         self.renew()
 
     def renew(self) -> None:
         """Brings states to the present hyperparameters.
 
         Raises:
-            ValueError: They cannot be; nothing has been changed.
+            ValueError: They cannot be renewed; nothing has been changed.
         """
         values = snapshot(self.cell.weights)
         if values == self._values:
@@ -86,7 +86,7 @@ class States:
         """The slots of keys.
 
         Raises:
-            KeyError: One that is not there.
+            KeyError: A key that is not there.
         """
         slots = self.slots.find(keys)
         if np.any(slots == ABSENT):
@@ -197,7 +197,7 @@ class States:
         Args:
             keys: Their keys.
             rows: The stored arrays by name, `[K, ...]`.
-            belongs: What tells the hyperparameters that they belong to.
+            belongs: The text that tells the hyperparameters that they belong to.
         """
         blank = self.blank_for(rows)
         stored = [

@@ -399,7 +399,7 @@ def as_covariance(a: ArrayLike, loc: tf.Tensor, name: str) -> tf.Tensor:
     It is Hermitian; symmetric if its name is "pseudo_covariance".
 
     Raises:
-        TypeError: Another dtype than that of `loc`.
+        TypeError: A dtype other than the dtype of `loc`.
         ValueError: A shape that does not fit; eagerly, NaN, or not Hermitian or symmetric.
     """
     a = as_matrix(a, name, square=True, like=loc)

@@ -2,7 +2,7 @@
 
 A proper normal is computed with complex matrices of n rows. An improper one is computed in the real
 composite [Re; Im] of 2n rows, with the factor ½ of the real normal density. The algebra is the same
-in both forms; "working" matrices and vectors are those of the form, complex of n or real of 2n.
+in both forms; "working" matrices and vectors have n complex rows or 2n real rows.
 """
 
 import math
@@ -23,7 +23,7 @@ class SecondMoments(NamedTuple):
     """The pseudo-covariance or pseudo-variance `E[z z]`, like `k`; None if proper (zero)."""
 
     def map(self, function: Callable[..., tf.Tensor], *terms: "SecondMoments") -> "SecondMoments":
-        """Applies a function to `k`, and to `c` unless proper, with those of other moments."""
+        """Applies a function to `k`, and to `c` unless proper, with the same fields of `terms`."""
         k = function(self.k, *(term.k for term in terms))
         if self.c is None:
             return SecondMoments(k, None)
@@ -96,8 +96,8 @@ class ProperForm:
     ) -> tuple[tf.Tensor, SecondMoments]:
         """Leave-one-out: `B⁻¹ a` and `B⁻¹`, where B is the diagonal block of each point of P.
 
-        P is `precision`, `dual` is `a = P y`, working, `[..., n, S]`. Of complex deviations
-        `[..., n, S]`, and of their variances and pseudo-variances `[..., n]`.
+        P is `precision`, `dual` is `a = P y`, working, `[..., n, S]`. The results are complex
+        deviations `[..., n, S]`, and their variances and pseudo-variances `[..., n]`.
         """
         diagonal = tf.linalg.diag_part(precision)
         return dual / diagonal[..., None], SecondMoments(1.0 / diagonal, None)
@@ -143,7 +143,7 @@ class CompositeForm:
 
     def root(self, chol: tf.Tensor) -> tf.Tensor:
         """A real square root of the composite covariance, from a factor in either form."""
-        # The composite of a proper covariance is that of z = L ξ with E|ξ|² = 1.
+        # A proper covariance has the composite covariance of z = L ξ with E|ξ|² = 1.
         return math.sqrt(0.5) * self.basis(chol) if chol.dtype.is_complex else chol
 
     def invert_blocks(

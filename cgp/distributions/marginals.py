@@ -23,7 +23,7 @@ class Marginals(NamedTuple):
     """The pseudo-variance `E[(z−m)²]`, complex."""
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Self:
-        """The result of a function of each array, such as the choice of one stream."""
+        """Applies a function to each array, such as the choice of one stream."""
         return type(self)(*(function(a) for a in self))
 
 
@@ -39,7 +39,7 @@ class Step(NamedTuple):
     """The posterior of the latent signal given the observations so far, this one included."""
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Self:
-        """The result of a function of each array, those of both distributions included."""
+        """Applies a function to each array, also of both distributions."""
         predicted, filtered = self.predicted.map(function), self.filtered.map(function)
         return type(self)(predicted, function(self.innovation), filtered)
 
@@ -49,15 +49,15 @@ class Step(NamedTuple):
 
     @classmethod
     def stack(cls, steps: Iterable["Step"], axis: int = -1) -> Self:
-        """Stacks the results of `step`, sample by sample, as `process` returns those of a block.
+        """Stacks the results of `step`, sample by sample, as `process` returns them for a block.
 
         Metrics and plots take the result: `cgp.metrics.coverage(z, stacked)`.
 
         Args:
             steps: The results of one filter, in the order of the samples.
-            axis: Of time in the result. The last, −1, for the steps of `RecursiveGP` and
+            axis: The axis of time. The last, −1, for the steps of `RecursiveGP` and
                 `StateSpaceGP`: numbers become `[T]`, arrays `[B]` of B series `[B, T]`. The last
-                but one, −2, for those of `KalmanFilter`, whose components `[M]` stay last:
+                but one, −2, for the steps of `KalmanFilter`, whose components `[M]` stay last:
                 `[T, M]`, or `[B, T, M]`.
 
         Returns:
@@ -84,7 +84,7 @@ class Step(NamedTuple):
                 raise TypeError(f"each member must be a Step, got {type(step).__name__}")
         if not steps:
             raise ValueError("there are no steps to stack")
-        # Those of the three fields may differ: a state has other components than an observation.
+        # The three fields may differ: a state has other components than an observation.
         shapes = [tuple(np.shape(a) for a in _arrays(step)) for step in steps]
         for t, step_shapes in enumerate(shapes):
             for expected, shape in zip(shapes[0], step_shapes, strict=True):
@@ -133,21 +133,21 @@ _OF_FILTER = {
     "variance": "innovation_variance",
     "pseudo_variance": "innovation_pseudo_variance",
 }
-"""The keys of the moments of observations in what a `KalmanFilter` returns for a series."""
+"""The keys of the moments of observations in the result of a `KalmanFilter` for a series."""
 
 
 def marginals(prediction: Prediction) -> Marginals:
     """The marginal moments of a prediction in any of its forms.
 
-    Of a result with several distributions they are those that can be compared with data, where it
-    has them: of a filter, whole or online, the one-step predictions of the observations, noise
-    included; of a forecast the observations; of a smoother and of a particle filter, which have
-    moments of the state alone, the state.
+    A result with several distributions gives the moments that can be compared with data, where it
+    has them: a filter, whole or online, the one-step predictions of the observations, noise
+    included; a forecast the observations; a smoother and a particle filter, which have moments of
+    the state alone, the state.
 
     Args:
-        prediction: A `ComplexNormal`; what `step` or `process` returns, or
+        prediction: A `ComplexNormal`; the result of `step` or `process`, or of
             `statespace.filter`, `smooth`, `forecast` or `particle_filter`; a dict with keys mean,
-            variance, pseudo_variance, as `predict` and `forecasts` return, or that of a
+            variance, pseudo_variance, as `predict` and `forecasts` return, or the dict of a
             `KalmanFilter`; or a named tuple with such fields.
 
     Returns:
@@ -219,7 +219,7 @@ def mixture(components: list[tuple[float, Marginals]]) -> Marginals:
 
 
 def deviations(variance: np.ndarray, difference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Standard deviations of real and imaginary part, of the sum and difference of variances.
+    """Standard deviations of real and imaginary part, `√((variance ± difference)/2)`.
 
     Rounding may leave a part that is certain a variance of −1e−17.
     """

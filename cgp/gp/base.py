@@ -33,12 +33,12 @@ from cgp.training.saving import from_registered_config
 class GaussianProcess(Parameterized, Model):
     """A Gaussian process of a complex signal, observed in noise: `z = f(x) + n`.
 
-    A subclass takes data in, computes `posterior`, and in `call((x, z))` adds the loss of data. The
-    arguments are those of `ExactGP`, which documents them.
+    A subclass takes data in, computes `posterior`, and adds the loss of data in `call((x, z))`.
+    Arguments as for `ExactGP`.
     """
 
     _noise_floor = 1e-10
-    """The noise variance that data without noise are given, about, as a share of `E|z|²`."""
+    """The approximate noise variance fitted to data without noise, as a share of `E|z|²`."""
     optimizer: Any  # of Keras
     _data_by_point = False
     """Whether the working coordinates of data come point after point (see `SignalPlusNoise`)."""
@@ -70,7 +70,7 @@ class GaussianProcess(Parameterized, Model):
                 raise TypeError(
                     f"the model is {self.variable_dtype}, but {layer!r} is {layer.variable_dtype}"
                 )
-        # XLA wants to know how many points there are, and how many series share a covariance.
+        # XLA needs static numbers of points, and of series that share a covariance.
         self.supports_jit = False
         self.kernel, self.mean = kernel, mean
         self.declare_parameters(
@@ -109,7 +109,7 @@ class GaussianProcess(Parameterized, Model):
     def noise_arguments(
         self, noise_variance: ArrayLike | None = None, noise_groups: ArrayLike | None = None
     ) -> NoiseArguments:
-        """The noise arguments of a method, beside the number of groups of the model."""
+        """The noise arguments of a method, with the number of groups of the model."""
         return NoiseArguments(noise_variance, noise_groups, self._group_count)
 
     def _noise_at(
@@ -164,12 +164,12 @@ class GaussianProcess(Parameterized, Model):
         self.optimizer.build(self.trainable_variables)
 
     def train_on_batch(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
-        """Keras's `train_on_batch`, of x and z, as `fit` takes them, or of `(x, z)`."""
+        """Keras's `train_on_batch`, for x and z, as for `fit`, or for a pair `(x, z)`."""
         check_labels(x, y)
         return super().train_on_batch(x if y is None else (x, y), **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
-        """Keras's `test_on_batch`, of x and z, as `fit` takes them, or of `(x, z)`."""
+        """Keras's `test_on_batch`, for x and z, as for `fit`, or for a pair `(x, z)`."""
         check_labels(x, y)
         return super().test_on_batch(x if y is None else (x, y), **kwargs)
 
@@ -197,7 +197,7 @@ class GaussianProcess(Parameterized, Model):
     def parameters(self) -> dict[str, np.ndarray]:
         """The hyperparameters by name: constrained values, each shared one once.
 
-        One that was left out, and that no fit has initialised yet, is NaN.
+        A hyperparameter that was left out, and that no fit has initialised yet, is NaN.
         """
         return values_by_name(self.named_hyperparameters(), self._process.left_out())
 
@@ -207,7 +207,7 @@ class GaussianProcess(Parameterized, Model):
         """Keras's `__call__`, on x or on the pair (x, z), eagerly and of symbolic tensors.
 
         Raises:
-            TypeError: Complex values where x is wanted.
+            TypeError: Complex values in the place of x.
             ValueError: Labels of x and z that differ, which Keras would drop.
         """
         check_pair(inputs)
@@ -311,7 +311,7 @@ class GaussianProcess(Parameterized, Model):
         config.pop("complex", None)
         quotient = config.pop("noise_circularity", [0.0, 0.0])
         variance = config["noise_variance"]
-        if variance is None and self._group_count:  # it was left out of each group
+        if variance is None and self._group_count:  # it was left out for each group
             config["noise_variance"] = [None] * self._group_count
         variance = 0.0 if variance is None else np.ravel(variance)[0]
         serialize = keras.saving.serialize_keras_object
@@ -341,7 +341,7 @@ class GaussianProcess(Parameterized, Model):
 def checked_likelihood(
     likelihood: Likelihood | None, noise_pseudo_variance: complex
 ) -> Likelihood | None:
-    """The likelihood of a process, or None for normal noise; raises for one it cannot have."""
+    """The likelihood of a process, or None for normal noise; raises for an invalid one."""
     if likelihood is None:
         return None
     if not isinstance(likelihood, Likelihood):

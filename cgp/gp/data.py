@@ -13,7 +13,7 @@ from cgp.kernels.points import LARGEST, as_points, within
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_complex, is_nan
 from cgp.observations import as_observations, check_same_labels, components
 
-_MOST_DIMENSIONS = 3  # where there are as many points, and as many targets in as many series
+_MOST_DIMENSIONS = 3  # of x where z has the same shape: more are samples of series
 
 
 class Data(NamedTuple):
@@ -82,7 +82,7 @@ class Data(NamedTuple):
         return tf.reshape(vectors, [self.covariance_count, -1, size])
 
     def between(self, first: int, last: int | None) -> "Data":
-        """The data from the point `first` to before the point `last`, as of a slice."""
+        """The data from the point `first` to before the point `last`, as in a slice."""
         noise = self.noise.map(lambda a: a[:, first:last])
         return self._replace(x=self.x[:, first:last], z=self.z[:, first:last], noise=noise)
 
@@ -155,7 +155,7 @@ def as_data(
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
         ValueError: Shapes that do not fit, a grid given as series, labels of pandas or xarray that
-            differ, infinite targets, NaN inputs, no targets at all, or none whose square does not
+            differ, infinite targets, NaN inputs, no targets at all, or targets whose squares all
             underflow; noise that no sample can have.
     """
     check_labels(x, z, missing, noise)
@@ -177,7 +177,7 @@ def check_labels(
 def as_inputs_and_targets(
     x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, real_dtype: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Inputs `[..., N, D]` and targets `[..., N]` as tensors; arguments and errors of `as_data`."""
+    """Inputs `[..., N, D]` and targets `[..., N]` as tensors; all else is as for `as_data`."""
     as_given = x, z
     x = as_points(x, real_dtype)
     z = as_observations(z, missing, complex_dtype(real_dtype), copy=False)
@@ -191,10 +191,10 @@ def as_inputs_and_targets(
 
 
 def _refuse_grid(x: np.ndarray, z: tf.TensorShape, x_given: ArrayLike, z_given: ArrayLike) -> None:
-    """Raises for the points of a grid, whose first axes are not those of independent series.
+    """Raises for the points of a grid, whose first axes do not count independent series.
 
-    It is a grid where the samples of each series share all coordinates but one, and the series
-    differ in another one, which none of them could tell anything of.
+    In a grid the samples of each series share all coordinates but one, and the series differ in
+    another coordinate, on which no single series has information.
     """
     count, dimensions = x.shape[-2:]
     if count < 2:
@@ -215,9 +215,9 @@ def _refuse_grid(x: np.ndarray, z: tf.TensorShape, x_given: ArrayLike, z_given: 
 
 
 def check_squares(z: np.ndarray, real_dtype: str) -> None:
-    """Raises for targets whose squares, which a density is made of, overflow; NaN passes."""
+    """Raises for targets whose squares, which a density contains, overflow; NaN passes."""
     if z.flags.c_contiguous and within(z.reshape(-1).view(real_dtype), 0.5 * LARGEST[real_dtype]):
-        return  # as both parts show sooner
+        return  # both parts are checked faster
     if np.any(np.abs(z) > LARGEST[real_dtype]):
         raise ValueError(
             f"z is too large, {np.nanmax(np.abs(z)):.3g}: at most {LARGEST[real_dtype]:.2g} in "
@@ -226,11 +226,11 @@ def check_squares(z: np.ndarray, real_dtype: str) -> None:
 
 
 def _check_targets(z: np.ndarray, real_dtype: str) -> None:
-    """Raises for a series without targets, and for squares that all underflow, but not zeros."""
-    # Mostly the first target of each series is there.
+    """Raises for a series without targets, and for nonzero targets whose squares all underflow."""
+    # Usually the first target of each series is present.
     empty = np.argwhere(np.isnan(z).all(axis=-1)) if np.isnan(z[..., 0]).any() else np.zeros(0)
     smallest = float(np.sqrt(np.finfo(real_dtype).tiny))
-    is_large = np.any(np.abs(z.reshape(-1)[:1]) >= smallest)  # as the first target mostly shows
+    is_large = np.any(np.abs(z.reshape(-1)[:1]) >= smallest)  # usually the first target shows it
     largest = 0.0 if is_large else np.max(np.abs(z), initial=0.0, where=~np.isnan(z))
     if 0 < largest < smallest:
         raise ValueError(
@@ -253,7 +253,7 @@ def check_shapes(
 ) -> None:
     """Raises where the shapes of inputs `[..., N, D]` and targets `[..., N]` do not fit together.
 
-    The remedy is written by the inputs and targets as they came; None for arrays.
+    The remedy names the inputs and targets as they were given; None for arrays.
     """
     if z.rank == 0 or not x[-2:-1].is_compatible_with(z[-1:]):
         raise ValueError(
@@ -296,7 +296,7 @@ def remedy_of_pair(
 
 
 def check_pair(inputs: Any) -> None:
-    """Raises a TypeError for complex values where positions are wanted, symbolic tensors too.
+    """Raises a TypeError for complex values in the place of positions, symbolic tensors included.
 
     The inputs are positions alone, or a tuple or list that begins with them.
     """
@@ -360,7 +360,7 @@ class StoredData(tf.Module):
         self.x = empty_variable(3, real_dtype)
         self.z = empty_variable(2, complex_dtype(real_dtype))
         self.batch = empty_variable(1, tf.int32)
-        # Of samples without a known part, one zero, which broadcasts.
+        # For samples without a known part of the noise, one zero, which broadcasts.
         no_variance = tf.zeros([1, 1], real_dtype)
         self._noise_variance = tf.Variable(no_variance, trainable=False, shape=[None, None])
         self._noise_group = None if groups is None else empty_variable(2, tf.int32)
@@ -382,7 +382,7 @@ class StoredData(tf.Module):
 
     @property
     def data(self) -> Data:
-        """The data; of no series if empty. In a graph the noise has a known part, maybe zero."""
+        """The data; no series if empty. In a graph the noise has a known part, possibly zero."""
         x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
         is_plain = tf.executing_eagerly() and not self.has_noise
         noise = SampleNoise(None if is_plain else self._noise_variance, self._noise_group)
@@ -402,7 +402,7 @@ class StoredData(tf.Module):
             return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
 
     def as_traced(self, data: Data) -> Data:
-        """Data of a graph, of as many series and dimensions as when it is traced.
+        """Data of a graph, with as many series and dimensions as when it is traced.
 
         The graph also fails where it runs with a known part of the noise and was traced without.
         """
@@ -439,12 +439,12 @@ class StoredData(tf.Module):
             self._noise_group.assign(data.noise.group)
 
     def _known_variance(self, data: Data) -> tf.Tensor:
-        """The known part of the noise, one zero, which broadcasts, if there is none."""
+        """The known part of the noise; if there is none, one zero, which broadcasts."""
         variance = data.noise.variance
         return tf.zeros([1, 1], self.x.dtype) if variance is None else variance
 
     def holds(self, data: Data) -> tf.Tensor:
-        """Whether these are the data, noise included; scalar bool."""
+        """Whether `data` are the stored data, noise included; scalar bool."""
         stored = self.data
         same = _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
         same &= _equal(tf.convert_to_tensor(self._noise_variance), self._known_variance(data))
@@ -464,7 +464,7 @@ def _comparable(z: tf.Tensor) -> tf.Tensor:
 
 
 def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    # For any two shapes and without a branch: XLA compiles both branches, and wants shapes to fit.
+    # For any two shapes and without a branch: XLA compiles both branches, and needs shapes to fit.
     same_shape = tf.reduce_all(tf.shape(a) == tf.shape(b))
     size = tf.minimum(tf.size(a), tf.size(b))
     return same_shape & tf.reduce_all(tf.reshape(a, [-1])[:size] == tf.reshape(b, [-1])[:size])
@@ -475,8 +475,8 @@ def saved_data(
 ) -> Data:
     """The data of a file, "x" `[X, N, D]`, "z" `[B, N, 2]` and "batch" `[r]`, checked.
 
-    Samples may have the noise "noise_variance" and "noise_group", `[V, N]`. A ValueError if they
-    are not there, or are no data of any model.
+    Samples may have the noise "noise_variance" and "noise_group", `[V, N]`. A ValueError if arrays
+    are missing, or are no data of any model.
     """
     try:
         x, z, batch = (np.asarray(store[name]) for name in ("x", "z", "batch"))
@@ -514,7 +514,7 @@ def arrays_of(data: Data) -> dict[str, np.ndarray]:
 
 
 class HeldData:
-    """Data as tensors that the variables of a SavedModel keep, and what is fixed of them."""
+    """Data as tensors for the variables of a SavedModel, with a fixed structure."""
 
     def __init__(self, data: Data):
         self._batch = tf.constant(data.batch.numpy())
@@ -522,7 +522,7 @@ class HeldData:
         self.arrays = [data.x, data.z, *(a for a in data.noise if a is not None)]
 
     def of(self, arrays: Sequence[tf.Tensor]) -> Data:
-        """The data of the tensors that `arrays` have become."""
+        """The data with other tensors in the place of `arrays`."""
         x, z, *noise = arrays
         noise_arrays = iter(noise)
         return Data(x, z, self._batch, self._noise.map(lambda _: next(noise_arrays)))

@@ -40,32 +40,32 @@ class ExactGP(MaximumLikelihoodGP):
     whenever a hyperparameter has changed in another way. Before any data the posterior is the
     prior.
 
-    As a layer, `gp(x)` returns the dictionary that `predict` returns, and `gp((x, z))` the same at
-    x given z, adding its loss, the negative log marginal likelihood per point, to that of the model
-    it sits in; gradients pass to x, z and the hyperparameters.
+    As a layer, `gp(x)` returns the dictionary of `predict`, and `gp((x, z))` the same at x given z.
+    The latter adds its loss, the negative log marginal likelihood per point, to the loss of the
+    enclosing model; gradients pass to x, z and the hyperparameters.
 
     Args:
         kernel: A kernel. Models that are given the same kernel share its hyperparameters.
         noise_variance: `E|n|²`, positive; in squared units of z. Left out, it is initialised at the
             first `fit` with the floor of the periodogram of the data, and has a weak prior that
-            keeps it from zero (see `cgp.gp.starts.log_weak_prior`). `[G]` for a learned one of each
-            of G groups of samples, of eras or sensors, `[None] * G` if left out: data then come
-            with `noise_groups`.
+            keeps it from zero (see `cgp.gp.starts.log_weak_prior`). `[G]` for a learned variance of
+            each of G groups of samples, as of eras or sensors, `[None] * G` if left out: data then
+            come with `noise_groups`.
         noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus, of the first
             group if there are several. Zero, the default, stays zero: the noise is circular.
             Another value is learned, as its ratio to the noise variance, the circularity quotient,
             one number for all groups.
         mean: A mean of `cgp.means`, or None for zero.
-        likelihood: A likelihood of `cgp.likelihoods`, of data that are not the signal plus normal
-            noise; None for those. Posterior and log marginal likelihood are then approximate: the
-            posterior is the normal distribution nearest to the true one, the likelihood that of
+        likelihood: None for data that are the signal plus normal noise, else a likelihood of
+            `cgp.likelihoods`. Posterior and log marginal likelihood are then approximate: the
+            posterior is the normal distribution nearest to the true one, the likelihood is from
             expectation propagation for `OneBit` and a lower bound for others. They take some ten to
             a hundred times as long. `observed=True` adds normal noise of the noise variance.
-        fixed: Those of the names "noise_variance" and "noise_circularity" that are not trained.
+        fixed: Names of hyperparameters not to train, "noise_variance" or "noise_circularity".
         priors: TFP distributions of "noise_variance", by name; `{"noise_variance": None}` for no
             prior where it is left out.
         name: A name.
-        dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
+        dtype: "float64" (complex128 data) or "float32" (complex64); as the kernel if None.
 
     Raises:
         TypeError: No kernel, or dtypes that differ.
@@ -149,7 +149,7 @@ class ExactGP(MaximumLikelihoodGP):
     def _differentiable_factor(self, data: Data) -> tf.Tensor:
         """The stored factor of the stored data, through which gradients reach the hyperparameters.
 
-        Only they need the covariance: it is computed when a gradient is asked for.
+        Only gradients need the covariance: it is computed when one is asked for.
         """
         refresh(self)
         weights = [weight.value for weight in self._process.weights]
@@ -204,8 +204,8 @@ class ExactGP(MaximumLikelihoodGP):
 
     def rounding_noise(self, data: Data) -> tf.Tensor:
         """The rounding error of the eigenvalues of the covariance of data, in squared units."""
-        # Of random errors of the elements, some units in the last place each; below it a factor is
-        # chance.
+        # From random errors of the elements, some units in the last place each. Whether a matrix
+        # with smaller eigenvalues has a factor is chance.
         variance = tf.reduce_max(tf.math.real(self._process.marginal(data.x).k))
         size = tf.cast(tf.shape(data.z)[-1], variance.dtype)
         return 16.0 * np.finfo(self.variable_dtype).eps * tf.sqrt(size) * variance
@@ -240,10 +240,10 @@ class ExactGP(MaximumLikelihoodGP):
             observed: Whether to add the noise of a measurement to the signal.
             noise_variance: The known part of that noise, a number or `[M]`; the learned noise
                 variance is added to it. None for none.
-            noise_groups: The groups of the measurements, an integer or `[M]`, of a model of several
-                groups.
-            part: A term of the kernel, if that is a sum, the same object, or the sum `a + b` of
-                some terms, whose process without the mean is predicted. None for the whole signal.
+            noise_groups: The groups of the measurements, an integer or `[M]`, for a model of
+                several groups.
+            part: A term of a kernel that is a sum, the same object, or the sum `a + b` of some of
+                its terms; its process is predicted, without the mean. None for the whole signal.
 
         Returns:
             A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,
@@ -296,7 +296,7 @@ class ExactGP(MaximumLikelihoodGP):
         x = as_points(inputs, self.variable_dtype)
         if tf.executing_eagerly() or process.basis(x) is not None:
             return as_dict(self.posterior(x))
-        # Outside of the branches: the gradient of a branch wants to know the shapes of variables.
+        # Outside of the branches: the gradient of a branch needs the shapes of variables.
         data = self._normal(self._stored.data)
         x = checked_points(x, data)
         conditioned = predictions.condition(process, data, self._differentiable_factor(data))
@@ -314,7 +314,7 @@ class ExactGP(MaximumLikelihoodGP):
         All of them follow from one inverse of the covariance, O(N³).
 
         Returns:
-            The dictionary of `predict`, of observations with the noise of each, at the inputs of
+            The dictionary of `predict`, for observations with the noise of each, at the inputs of
             the data, `[..., N]`; NaN where the target is missing.
 
         Raises:

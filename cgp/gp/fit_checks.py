@@ -22,7 +22,7 @@ _EDGE = 0.9999  # of the unit disk
 _LONG_ENOUGH = 10  # samples of a series, whose power then tells its variance
 _UNLIKE = 10.0  # powers of series of one process, by more than chance
 _INVISIBLE = 0.1  # of the noise variance, by all samples of a term together
-_PAIRS = 256  # neighbours whose correlation is looked at
+_PAIRS = 256  # neighbours whose correlation is examined
 
 
 def warn_of_fit(gp: Any, data: Data) -> None:
@@ -65,8 +65,8 @@ def check_several_samples(data: Data) -> None:
 def _vanished_terms(gp: Any, data: Data, scales: DataScales) -> list[Kernel]:
     """The terms of a sum whose learned variance is zero, so that nothing else was learned of them.
 
-    Even all of its power in one tone, N samples of it would not stand out of the noise. A term such
-    as `Constant`, which has a variance alone, is just not needed then.
+    Even with all of its power in one tone, N samples of such a term would not stand out of the
+    noise. A term such as `Constant`, which has a variance alone, is then just not needed.
     """
     kernel = gp.kernel
     if not isinstance(kernel, Sum) or gp.observation_model.likelihood is not None:
@@ -177,8 +177,8 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
 def _of_powers(gp: Any, data: Data) -> list[str]:
     """Suspicions of series far weaker than the variances that all of them share.
 
-    Under the model `zᴴ K⁻¹ z` of a series of n samples has the mean n and the variance n. It is
-    what log likelihoods differ by, where no samples are missing.
+    Under the model `zᴴ K⁻¹ z` of a series of n samples has the mean n and the variance n. Log
+    likelihoods of series differ by it alone, where no samples are missing.
     """
     counts = np.asarray(data.counts)
     long = counts >= _LONG_ENOUGH
@@ -213,5 +213,5 @@ def is_diagonal(kernel: Kernel, x: np.ndarray) -> bool:
     pairs = ((first, second), (first, first), (second, second))
     k = [np.asarray(kernel.checked_moments(a, b)[0]) for a, b in pairs]
     size = np.sqrt(np.abs(k[1] * k[2]))
-    nonzero = size > 0  # of no process there is no correlation
+    nonzero = size > 0  # a process that is zero has no correlation
     return bool(np.any(nonzero) and np.max(np.abs(k[0][nonzero]) / size[nonzero]) < _NO_CORRELATION)

@@ -7,16 +7,16 @@ of a partitioned matrix (Rasmussen & Williams, 2006, eq. A.11-A.12), with zeros 
     K_OO⁻¹ = P − P_:S P_SS⁻¹ P_S:,    log|K_OO| = log|K| + log|P_SS|,
 
 a correction of rank k. So a series costs a system of k equations and no factor of its own. With C =
-P k(x, x*), the posterior variance is that of all elements plus the diagonal of C_Sᴴ P_SS⁻¹ C_S. The
-mean is that of all elements too, once z_S is what the others predict of it: it then tells nothing,
+P k(x, x*), the variance given O is the variance given all elements plus the diagonal of
+C_Sᴴ P_SS⁻¹ C_S. The means agree once z_S is predicted from O, and so adds no information,
 
     (P z)_S = 0,    or    z_S ← z_S − P_SS⁻¹ (P z)_S    from any value of z_S.
 
-Done once from zero, that is an outlier among its neighbours, it loses the digits of z/noise. Done
-twice it is as accurate as a factor of O, and so is the variance, if P_SS has a factor that does not
-come from its elements (see `_gram_factor`). So is taking rows out of the factor one after the other
+One such step from zero, an outlier among its neighbours, loses the digits of z/noise. Two steps are
+as accurate as a factor of O, and so is the variance, if the factor of P_SS is not computed from its
+elements (see `_gram_factor`). Removing rows from the factor one after the other is as accurate
 (`cgp.linalg.cholesky_remove`); but each series then has a factor and whitens the M new points with
-it, N²M operations, where here there are k²M.
+it, in N²M operations instead of k²M.
 """
 
 from typing import NamedTuple
@@ -87,7 +87,7 @@ class _Gaps(NamedTuple):
     index: tf.Tensor
     """Their working indices, `[B, k]`, k at least 1."""
     real: tf.Tensor
-    """1 for those that there are and 0 for padding, float64, `[B, k]`."""
+    """1 for elements and 0 for padding, float64, `[B, k]`."""
 
 
 def _gaps(data: Data, multiplicity: int) -> _Gaps:
@@ -145,7 +145,7 @@ def _by_one_factor(
     pseudo = None if explained.c is None else prior.c_or_zeros() - explained.c + lost.c
     k, pseudo = clipped(SecondMoments(k, pseudo))
 
-    # Targets are zero in S: zᴴ P z of the others.
+    # Targets are zero in S: this is zᴴ P z of the others.
     distance = tf.reduce_sum(tf.math.real(tf.math.conj(targets) * weights), axis=-1)
     log_density = -form.scale * (distance + log_det(chol) + log_det(block_chol))
     log_density -= data.counts * form.log_normalizer
@@ -154,11 +154,11 @@ def _by_one_factor(
 
 
 def _gram_factor(rows: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-    """The factor of `A Aᴴ` of rows A, `[B, k, n]`; where `real` is 0 that of the identity.
+    """The factor of `A Aᴴ` for rows A, `[B, k, n]`; rows of the identity where `real` is 0.
 
-    The product has the square of the condition of A. Its factor makes the rows orthonormal but for
-    rounding; a second one, of what they are then, corrects it (Cholesky QR twice: Yamamoto,
-    Nakatsukasa, Yanagisawa & Fukaya, ETNA 44, 2015).
+    The condition of the product is the square of that of A. Its factor makes the rows orthonormal
+    but for rounding; a second factor, of the resulting rows, corrects it (Cholesky QR twice:
+    Yamamoto, Nakatsukasa, Yanagisawa & Fukaya, ETNA 44, 2015).
     """
 
     def factor(rows: tf.Tensor) -> tf.Tensor:

@@ -54,7 +54,7 @@ def covariance(
     A complex value on the edge of the unit disk, |c| = 1, has no standard error: its estimate is
     not normal there. Nor has an element of a positive vector that has gone to zero beside the
     others, as the power of a tap that does not exist. Rows and columns of these are NaN, and the
-    covariance of the others is that at their present values.
+    covariance of the other values holds with these fixed.
 
     Args:
         parameters: All hyperparameters by name.
@@ -63,13 +63,13 @@ def covariance(
 
     Returns:
         `[Q, Q]`, in the order of `parameters`: elements of a vector one after the other, real and
-        imaginary part of a complex one as two; zero for what is not learned.
+        imaginary part of a complex one as two; zero for values that are not learned.
 
     Warns:
         UserWarning: A value is at the edge of its set.
 
     Raises:
-        NotPositiveDefiniteError: The curvature is not positive in some direction; says in which.
+        NotPositiveDefiniteError: The curvature is not positive in the direction that it names.
     """
     starts = np.cumsum([0] + [_size(v) for v in learned])[:-1]
     offsets = dict(zip(map(id, learned), starts, strict=True))
@@ -86,7 +86,7 @@ def covariance(
             weights = np.arange(start, start + jacobian.shape[1])
             row[:, weights] = jacobian
             vanished = _vanished(parameter, np.diag(curvature)[weights])
-            # As if they were fixed: with no curvature the others' could not be inverted.
+            # As if they were fixed: without curvature they make the matrix singular.
             curvature[weights[vanished]] = curvature[:, weights[vanished]] = 0.0
             curvature[weights[vanished], weights[vanished]] = 1.0
             is_at_edge = vanished | _is_on_circle(parameter)
@@ -135,7 +135,7 @@ def _inverse(curvature: np.ndarray, labels: list[str]) -> np.ndarray:
 
 def _jacobian(parameter: Parameter) -> np.ndarray:
     raw = tf.convert_to_tensor(parameter.variable.value)
-    with tf.GradientTape(persistent=True) as tape:  # as jacobian without pfor wants it
+    with tf.GradientTape(persistent=True) as tape:  # for a jacobian without pfor
         tape.watch(raw)
         constrained = parameter.constrained(raw)
         if parameter.constraint.is_complex:

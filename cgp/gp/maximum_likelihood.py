@@ -84,12 +84,12 @@ class MaximumLikelihoodGP(GaussianProcess):
         return data
 
     def _validated(self, x: Any, z: Any, missing: Any, noise: NoiseArguments) -> Data:
-        """Checked data; an error inside a `tf.function`, where none are taken in."""
+        """Checked data; an error inside a `tf.function`, where no data are taken in."""
         _check_eager()
         return self._checked(x, z, missing, noise)
 
     def stored_data(self) -> Data:
-        """The data taken in, or an error that there are none."""
+        """The data taken in, or an error if there are none."""
         if not tf.executing_eagerly():
             # a likelihood is compiled for a number of series
             return self._stored.as_traced(self._data_of_graph())
@@ -122,7 +122,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             noise_variance: The known part of the noise of each sample, `E|n|²`, circular, real and
                 not negative, in squared units of z, broadcast against z: `[N]`, or `[..., N]`. The
                 learned noise variance of the model is added to it. None for none.
-            noise_groups: The group of each sample, an integer from 0, broadcast against z, of a
+            noise_groups: The group of each sample, an integer from 0, broadcast against z, for a
                 model whose `noise_variance` has one value for each group.
 
         Raises:
@@ -161,14 +161,14 @@ class MaximumLikelihoodGP(GaussianProcess):
     ) -> keras.callbacks.History:
         """Learns the hyperparameters from data, and takes the data in.
 
-        The loss is the negative log marginal likelihood per point, less that of the priors.
+        The loss is the negative log marginal likelihood, less the log density of priors, per point.
         Hyperparameters you leave out are initialised from the data at the first `fit` (see
-        `cgp.gp.starts`); fitting again goes on from the present ones, with other data if you like.
+        `cgp.gp.starts`); fitting again continues from the present values, also on other data.
         A model that has not been compiled learns by `cgp.optimizers.LBFGS`.
 
-        A likelihood has many maxima: of a frequency one for each side lobe, of two length scales
-        one where they are exchanged. `restarts` is the number of starts, the present values and
-        others drawn around the scales of the data, of whose fits the best is kept.
+        A likelihood has many maxima: for a frequency one at each side lobe, for two length scales
+        one where they are exchanged. `restarts` is the number of fits, from the present values and
+        from others drawn around the scales of the data; the best is kept.
 
         Many series of different lengths, or more than fit into memory, come as a dataset of pairs
         `(x, z)`, or as a list of such pairs with an `engine`. They share the hyperparameters, which
@@ -176,9 +176,9 @@ class MaximumLikelihoodGP(GaussianProcess):
 
         Args:
             x: Inputs, as for `condition`; or a `tf.data.Dataset` of pairs `(x, z)`; or, with an
-                engine, a list of pairs or of what the engine turns into them.
+                engine, a list of pairs or of items that the engine turns into pairs.
             z: Complex targets, as for `condition`; None for a dataset or a list.
-            batch_size: None: every step of this model is on all data.
+            batch_size: None: every step of this model uses all data.
             epochs: Gradient steps, 1 if None; with `cgp.optimizers.LBFGS` the largest number of
                 iterations, None running to convergence.
             verbose: 0, 1, 2 or "auto", as for `cgp.Model.fit`.
@@ -206,8 +206,8 @@ class MaximumLikelihoodGP(GaussianProcess):
             "parameters", as from `parameters()`.
 
         Raises:
-            ValueError: Restarts that are no whole number, at least 1, or under another optimizer; a
-                batch size, or data that `condition` refuses.
+            ValueError: Restarts that are not a whole number of at least 1, or under another
+                optimizer; a batch size, or data that `condition` refuses.
             TypeError: Other arguments of Keras's `fit`; data that `condition` refuses.
         """
         if others:
@@ -331,7 +331,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         """Computes the loss of data: the negative log marginal likelihood per point.
 
         Data are given as for `condition`, or as a dataset of pairs, as for `fit`; `verbose` is as
-        for `fit`, and further arguments are those of Keras's `evaluate`.
+        for `fit`, further arguments are as for Keras's `evaluate`.
         """
         compile_as_usual(self)
         if isinstance(x, tf.data.Dataset):
@@ -342,18 +342,18 @@ class MaximumLikelihoodGP(GaussianProcess):
         return super().evaluate(dataset, verbose=verbose, **kwargs)
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Keras's `train_step`; the mean loss weighs batches by their targets."""
+        """Keras's `train_step`; the mean loss weighs batches by their numbers of targets."""
         with self._loss_weighed(data):
             return super().train_step(data)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Keras's `test_step`; the mean loss weighs batches by their targets."""
+        """Keras's `test_step`; the mean loss weighs batches by their numbers of targets."""
         with self._loss_weighed(data):
             return super().test_step(data)
 
     def _loss_weighed(self, data: Any) -> contextlib.AbstractContextManager[None]:
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        if not isinstance(x, Data):  # that of `train_on_batch`, a batch by itself
+        if not isinstance(x, Data):  # the batch of `train_on_batch`, by itself
             return contextlib.nullcontext()
         return keras_private.loss_weighed(self, tf.shape(x.x)[0], tf.reduce_sum(x.counts))
 
@@ -388,12 +388,12 @@ class MaximumLikelihoodGP(GaussianProcess):
     ) -> tf.Tensor:
         """The log marginal likelihood of data under the present hyperparameters.
 
-        Arguments are as for `condition`; without any it is that of the data taken in. With a
-        marginalised trend it is the restricted likelihood (see `cgp.means.Polynomial`). It may be
-        called in a `tf.function`.
+        Arguments are as for `condition`; without any, the data taken in are used. With a
+        marginalised trend the likelihood is the restricted one (see `cgp.means.Polynomial`). The
+        method may be called in a `tf.function`.
 
         Returns:
-            Real, `[...]`, one for each series; differentiable by the hyperparameters, and by z, of
+            Real, `[...]`, one for each series; differentiable by the hyperparameters and by z, for
             an `ExactGP` by x too, where these are tensors.
 
         Raises:
@@ -424,7 +424,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         return {"log_likelihood": data.unpacked(log_likelihood)}
 
     def _loss(self, data: Data, log_likelihood: tf.Tensor) -> tf.Tensor:
-        """The negative log likelihood, `[B]`, and that of the priors, per point."""
+        """The negative log likelihood, `[B]`, less the log density of priors, per point."""
         log_priors = self.log_priors(data)
         log_density = tf.reduce_sum(log_likelihood)
         if log_priors:  # which count once in all batches
@@ -432,7 +432,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         return -log_density / tf.reduce_sum(data.counts)
 
     def log_priors(self, data: Data) -> list[tf.Tensor]:
-        """The log densities of the priors, that of a noise variance that was left out included."""
+        """The log densities of the priors, with the weak prior of a noise variance left out."""
         log_priors = [parameter.log_prior() for parameter in self._with_priors]
         if self.has_weak_prior:
             power = residual_power(self._process, data)
@@ -459,7 +459,7 @@ class MaximumLikelihoodGP(GaussianProcess):
 
         Raises:
             ValueError: No data, or all of them missing.
-            NotPositiveDefiniteError: The likelihood has no maximum here; says in what direction.
+            NotPositiveDefiniteError: The likelihood has no maximum in the direction that it names.
         """
         data = self.stored_data()
         if not bool(tf.reduce_any(data.present)):
@@ -479,9 +479,9 @@ class MaximumLikelihoodGP(GaussianProcess):
         """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.
 
         Estimates are normal about the truth with these errors when there are many data. Estimates
-        of few data are not, and of a positive value they are skewed: give its interval on the log
-        scale, where its error is error / value. Of 400 simulated series of N points 0.5 apart, a
-        Matérn-3/2 signal of lengthscale 3 on a carrier in noise, (estimate − truth) / error had
+        from few data are not, and for a positive value they are skewed: give its interval on the
+        log scale, where its error is error / value. In 400 simulated series of N points 0.5 apart,
+        a Matérn-3/2 signal of lengthscale 3 on a carrier in noise, (estimate − truth) / error had
 
         | standard deviation of      | N = 40 | N = 80 | N = 160 |
         |----------------------------|--------|--------|---------|
@@ -493,19 +493,19 @@ class MaximumLikelihoodGP(GaussianProcess):
 
         (250 series at N = 160; each figure ± 0.05). The small sample is to blame, not the Hessian:
         the expected Fisher information gives the same within 0.04. The harder the problem, the more
-        it matters: of 300 series of 40 points 1.0 apart, in noise of half the variance of the
+        it matters: in 300 series of 40 points 1.0 apart, in noise of half the variance of the
         signal, the frequency had 1.52 by the Hessian and 1.48 by the Fisher information, and the
         signed root of its profile likelihood ratio 1.11, near the 1 of a normal estimate. Where an
-        interval of few data matters, take it from that ratio.
+        interval from few data matters, take it from that ratio.
 
         Args:
             verbose: As for `parameter_covariance`.
 
         Returns:
-            NumPy by name; of a complex value, the errors of its real and imaginary part as one
-            complex number. NaN, with a warning, for one at the edge of the unit disk, |c| = 1,
-            where estimates are not normal for any number of data, and for elements of a positive
-            vector that have gone to zero; the others then hold them there.
+            NumPy arrays by name; for a complex value, the errors of its real and imaginary part as
+            one complex number. NaN, with a warning, for a value at the edge of the unit disk,
+            |c| = 1, where estimates are not normal for any number of data, and for elements of a
+            positive vector that have gone to zero; the other errors hold with these values fixed.
         """
         errors = np.sqrt(np.diag(self.parameter_covariance(verbose)))
         errors_by_name, start = {}, 0
@@ -525,9 +525,9 @@ class MaximumLikelihoodGP(GaussianProcess):
         the log of a density over the unconstrained weights. It is NaN where the covariance of the
         data is not positive definite. No variable of the model changes.
 
-        Priors are those of the model and, of a noise variance that was left out, the weak prior of
-        `fit`. The weak priors that `sample_parameters` adds for hyperparameters without one are not
-        included: a likelihood alone may have no finite integral, so give priors to sample from it.
+        The priors of the model are included and, for a noise variance that was left out, the weak
+        one of `fit`. The weak priors that `sample_parameters` adds for hyperparameters without any
+        are not: a likelihood alone may have no finite integral, so give priors to sample from it.
 
         Args:
             weights: Values of `trainable_variables`, in their order, each `[..., *shape]` with the
@@ -572,20 +572,20 @@ class MaximumLikelihoodGP(GaussianProcess):
     ) -> ParameterDraws:
         """Draws hyperparameters from their posterior, given the data taken in.
 
-        With few data a likelihood is wide, and predictions at the one best value of a length scale
-        or a noise variance are surer than they should be. `draws.predict(x)` averages predictions
-        over the draws instead.
+        With few data a likelihood is wide, and predictions at the best value of a length scale or a
+        noise variance are overconfident. `draws.predict(x)` averages predictions over the draws
+        instead.
 
         The No-U-Turn sampler of TensorFlow Probability starts around the present values: fit first,
-        or the warm-up has to find the maximum. Of several maxima the draws are about one.
-        Priors are those of the model, of the constrained values; hyperparameters without one get a
-        weak one (see `cgp.gp.sampling.density`), which the result names. The variables of the
+        or the warm-up has to find the maximum. Where there are several maxima the draws are about
+        one. The priors of the model are on constrained values; hyperparameters without a prior get
+        a weak one (see `cgp.gp.sampling.density`), which the result names. The variables of the
         model stay as they are.
 
         Args:
             chains: The number of chains, which run in parallel.
             draws: The number of draws of each chain.
-            warmup: The number of draws before, which adapt the sampler and are dropped.
+            warmup: The number of draws before these, which adapt the sampler and are dropped.
             seed: Integer, not negative; None for different draws at each call.
             verbose: 0 is silent, 1 a progress bar; "auto" is one if it takes more than some
                 seconds, in a terminal or a notebook.
@@ -598,7 +598,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         Warns:
             RuntimeWarning: Chains that disagree, an R-hat above 1.01; fewer than 100 effective
                 draws a chain; chains that never moved, or accepted less than 0.2 of their
-                proposals; divergences: the draws are then not yet those of the posterior.
+                proposals; divergences: the draws do not represent the posterior yet.
 
         Example:
             >>> import numpy as np, cgp

@@ -1,9 +1,9 @@
-"""The noise of observations: its hyperparameters, and what is measured of it sample by sample.
+"""The noise of observations: its hyperparameters, and its known part sample by sample.
 
 The noise variance of a sample is the learned one of its group plus its known part. Both arguments,
 `noise_variance` and `noise_groups`, come with the data, and stay with them when these are sorted,
-joined, dropped, stored and saved. `NoiseArguments` are as the user passed them, `SampleNoise` is
-what they become.
+joined, dropped, stored and saved. `NoiseArguments` has them as the user passed them, `SampleNoise`
+as checked tensors.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from cgp.training.parameters import POSITIVE, UNIT_DISK
 
 
 class SampleNoise(NamedTuple):
-    """The noise of samples, as far as it differs from that of other samples; None elsewhere.
+    """The noise of samples, as far as it differs from sample to sample; fields are None otherwise.
 
-    Of new points variances and groups are `[M]` or scalars.
+    Variances and groups of new points are `[M]` or scalars.
     """
 
     variance: tf.Tensor | None = None
@@ -28,7 +28,7 @@ class SampleNoise(NamedTuple):
     group: tf.Tensor | None = None
     """The group whose learned noise variance applies, int32, `[V, N]`."""
     total_variance: tf.Tensor | None = None
-    """All of `E|n|²`, in place of the learned and the known part, real, `[B, N]`: of the normal
+    """All of `E|n|²`, in place of the learned and the known part, real, `[B, N]`, for the normal
     data that stand for data of another likelihood (see `cgp.gp.site_approximation`)."""
     total_pseudo_variance: tf.Tensor | None = None
     """All of `E[n²]`, complex, `[B, N]`, beside a total variance; None if zero."""
@@ -86,7 +86,7 @@ class NoiseArguments(NamedTuple):
         return noise
 
     def of_each(self, z: np.ndarray, real_dtype: str) -> SampleNoise:
-        """The noise of one sample of each series, `[B]` or a number; as `of_data` of `[..., 1]`."""
+        """The noise of a sample of each series, `[B]` or a number; as `of_data` for `[..., 1]`."""
         self._check_groups()
         variance, group = self._as_arrays()
         for name, array in (("noise_variance", variance), ("noise_groups", group)):
@@ -106,7 +106,7 @@ class NoiseArguments(NamedTuple):
     def of_points(self, observed: bool, points: int | None, real_dtype: str) -> SampleNoise | None:
         """The noise of M new points, scalars or `[M]`; None for the signal, without noise.
 
-        M may be None, unknown. Errors are as for `of_data`, and for noise of what is not observed.
+        M may be None, unknown. Errors as for `of_data`; a ValueError for noise of the signal.
         """
         if not as_flag(observed, "observed"):
             for name, argument in (("noise_variance", self.variance), ("noise_groups", self.group)):
@@ -143,7 +143,7 @@ class NoiseArguments(NamedTuple):
     def _as_arrays(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """The arguments as arrays of real numbers and integers, groups in range; or an error.
 
-        In a graph the arrays have the dtypes alone.
+        Tensors of a graph become empty arrays of their dtypes.
         """
         variance = group = None
         if self.variance is not None:
@@ -174,7 +174,7 @@ class NoiseArguments(NamedTuple):
 
 
 def _numbers(a: ArrayLike, name: str) -> np.ndarray:
-    """An argument as an array; of a tensor of a graph an empty array of its dtype."""
+    """An argument as an array; for a tensor of a graph, an empty array of its dtype."""
     if isinstance(a, tf.Variable) or tf.is_tensor(a) or hasattr(a, "__tf_tensor__"):
         a = tf.convert_to_tensor(a)
         if not tf.executing_eagerly():
@@ -226,9 +226,9 @@ def _check_variance(variance: tf.Tensor, present: tf.Tensor) -> None:
 
 
 def joined_noise(blocks: list[tuple[SampleNoise, int]], real_dtype: tf.DType) -> SampleNoise:
-    """The noise of blocks of samples, each beside its number of points, joined along their axis.
+    """The noise of blocks of samples, each with its number of points, joined along their axis.
 
-    All blocks have groups, or none.
+    All blocks have groups, or none has.
     """
     counts = [count for _, count in blocks]
 
@@ -248,8 +248,8 @@ def joined_noise(blocks: list[tuple[SampleNoise, int]], real_dtype: tf.DType) ->
 def noise_parameters(variance: ArrayLike | None, pseudo_variance: complex) -> dict:
     """Initial values and constraints of the hyperparameters of the noise, by name.
 
-    The variance is None if it was left out, or has a value for each group, of whose first the
-    pseudo-variance is. Raises where no noise has both.
+    The variance is None if it was left out, or has a value for each group; the pseudo-variance
+    belongs to the first. Raises where no noise has both.
     """
     constraint = POSITIVE
     if variance is not None and np.ndim(variance) == 1 and is_left_out(variance):
@@ -280,7 +280,7 @@ def noise_parameters(variance: ArrayLike | None, pseudo_variance: complex) -> di
 
 
 def is_left_out(variance: ArrayLike | None) -> bool:
-    """Whether the noise variance is None, or that of each group; raises where only some are."""
+    """Whether the noise variance is None, or None for each group; raises where only some are."""
     left_out = [number is None for number in np.asarray(variance, object).ravel()]
     if any(left_out) and not all(left_out):
         raise ValueError(

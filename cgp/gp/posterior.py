@@ -51,7 +51,7 @@ class Conditioned(NamedTuple):
             return v, None
         if basis is None:  # a term of the kernel has no trend, but is less certain beside one
             return v, -tf.linalg.matmul(self.white.q, v, adjoint_a=True)
-        # R is that of L⁻¹ H = Q R, so R⁻ᴴ (hᴴ − Hᴴ K⁻¹ k) = R⁻ᴴ hᴴ − Qᴴ V.
+        # As L⁻¹ H = Q R, R⁻ᴴ (hᴴ − Hᴴ K⁻¹ k) = R⁻ᴴ hᴴ − Qᴴ V.
         u = tf.linalg.triangular_solve(
             self.white.r, tf.linalg.adjoint(basis), lower=False, adjoint=True
         )
@@ -99,8 +99,8 @@ class Posterior(ComplexNormal):
             each `[..., M]`.
         joint: Function without arguments that returns the working covariance of the form.
         form: Complex or real composite.
-        scale: Function that returns the magnitude that the rounding of the covariance is relative
-            to, `[...]`: a posterior covariance is the difference of much larger ones.
+        scale: Function that returns the magnitude, `[...]`, to which the rounding of the covariance
+            is relative: a posterior covariance is the difference of much larger ones.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Posterior(ComplexNormal):
         return self._to_batch(self._form.moments(self._joint()).c_or_zeros(), 2)
 
     def _to_batch(self, moment: tf.Tensor, event_rank: int) -> tf.Tensor:
-        # In a graph that does not know how many batch axes there are, `Data.spread` has given all.
+        # In a graph with an unknown number of batch axes, `Data.spread` has added all of them.
         return moment if moment.shape.rank is None else super()._to_batch(moment, event_rank)
 
     @as_it_stands
@@ -152,13 +152,13 @@ class Posterior(ComplexNormal):
 
 
 def condition(process: SignalPlusNoise, data: Data, chol: tf.Tensor) -> Conditioned:
-    """The process given N points, by the factor of their covariance, which gradients pass."""
+    """The process given N points, by the factor of their covariance; gradients pass through it."""
     white = whiten(chol, process.targets(data), process.data_basis(data))
     return Conditioned(process.form, chol, white)
 
 
 def prior(process: SignalPlusNoise, x: tf.Tensor, noise: SampleNoise | None) -> Posterior:
-    """The signal, or with its noise an observation, at points `[..., M, D]` before any data."""
+    """The signal, or observations with noise, at points `[..., M, D]` before any data."""
     if process.basis(x) is not None:
         raise ValueError("a marginalised trend has no prior: condition on data first")
     marginal = process.marginal(x)
@@ -174,7 +174,7 @@ def posterior(
     x: tf.Tensor,
     noise: SampleNoise | None,
 ) -> Posterior:
-    """The signal, or with its noise an observation, given data, under the batch axes of the data.
+    """The signal, or observations with noise, given data, under the batch axes of the data.
 
     New points are `[1, M, D]`, or `[B, M, D]` where series have inputs of their own; the noise is
     None for the signal.
@@ -211,9 +211,9 @@ def of_signal(
     scale: Callable[[], tf.Tensor],
     noise: SampleNoise | None,
 ) -> Posterior:
-    """The distribution of the signal, or with its noise of an observation, from the signal's.
+    """The distribution of the signal, or of observations with noise, from moments of the signal.
 
-    The arguments are those of `Posterior`, and the noise to add, scalars or `[M]`, or None.
+    Arguments as for `Posterior`, and the noise to add, scalars or `[M]`, or None.
     """
     joint = process.while_unchanged(joint)
     # Where the data pin the signal down rounding may leave −1e-17, or more than a small noise.

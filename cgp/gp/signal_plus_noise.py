@@ -7,8 +7,8 @@ prior (Rasmussen & Williams, 2006, §2.7; without a trend P = K⁻¹, and A is a
     P = K⁻¹ − K⁻¹ H A⁻¹ Hᴴ K⁻¹,
 
 s being 1 for a proper complex normal and ½ for a real one. Its gradient by K is −s (P − a aᴴ) with
-a = P y: one inverse from the factor that is there anyway, where a tape through the factorisation
-would cost several. Everything is computed from the factor, L Lᴴ = K, and in whitened coordinates,
+a = P y: one inverse from the factor at hand, where a tape through the factorisation would cost
+several. Everything is computed from the factor, L Lᴴ = K, and in whitened coordinates,
 where H becomes L⁻¹ H = Q R with orthonormal columns Q.
 """
 
@@ -44,7 +44,7 @@ class SignalPlusNoise:
             known part is circular.
         by_point: Whether the working coordinates of data come point after point, for factors that
             gain and lose points at the end; the composite has all real parts first otherwise. New
-            points that predictions speak of keep the order of the form.
+            points of predictions keep the order of the form.
         likelihood: The likelihood of the data given the signal; None for normal noise.
     """
 
@@ -76,8 +76,8 @@ class SignalPlusNoise:
     def weights(self) -> list[keras.Variable]:
         """The weights that covariances of observations depend on.
 
-        Those of the mean are among them under a likelihood alone, whose normal noise depends on the
-        signal.
+        The weights of the mean are included only under a likelihood, whose normal noise depends on
+        the signal.
         """
         noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
         mean = None if self.likelihood is None else self._mean_function
@@ -98,14 +98,14 @@ class SignalPlusNoise:
 
     @property
     def mean(self) -> Mean | None:
-        """Mean of f, or None for zero; errors as of `kernel`."""
+        """Mean of f, or None for zero; errors as for `kernel`."""
         mean = self._mean_function
         if mean is not None and any(p.is_left_out for p in mean.own_parameters):
             self._refuse_left_out()
         return mean
 
     def learned_noise_variance(self) -> tf.Tensor:
-        """The learned part of the noise variance, a number or `[G]`; errors as of `kernel`."""
+        """The learned part of the noise variance, a number or `[G]`; errors as for `kernel`."""
         if self.noise_variance.is_left_out:
             self._refuse_left_out()
         return self.noise_variance.value
@@ -149,7 +149,7 @@ class SignalPlusNoise:
         return process
 
     def in_data_order(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
-        """Reorders an axis from the order of the form to that of data."""
+        """Reorders an axis from the order of the form to the order of data."""
         return interleave(a, axis) if self._by_point else a
 
     def with_noise(
@@ -244,7 +244,7 @@ class SignalPlusNoise:
         return self.in_data_order(basis) * self.keep(data, basis.dtype)[..., None]
 
     def _coefficients(self, basis: tf.Tensor) -> tf.Tensor:
-        """The number of complex coefficients of a trend, a real tensor, of its working basis."""
+        """The number of complex coefficients of a trend with this working basis, a real tensor."""
         used = tf.reduce_any(basis != 0.0, axis=tf.range(tf.rank(basis) - 1))
         return tf.reduce_sum(tf.cast(used, basis.dtype.real_dtype)) / self.form.multiplicity
 
@@ -269,7 +269,7 @@ class SignalPlusNoise:
         return moments if self.is_proper else SecondMoments(moments.k, moments.c_or_zeros())
 
     def while_unchanged(self, function: Callable[[], tf.Tensor]) -> Callable[[], tf.Tensor]:
-        """A function that reads hyperparameters, which raises once they have changed since now."""
+        """A function that reads hyperparameters, made to raise once they have changed."""
         if not tf.executing_eagerly():
             return function
         weights = self.weights
@@ -318,12 +318,12 @@ def whiten(chol: tf.Tensor, targets: tf.Tensor, basis: tf.Tensor | None) -> Whit
 
 
 def _orthonormal(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """`a = Q R` by two rounds of Cholesky, `[..., n, q]`; of columns that are independent or zero.
+    """Q and R of `a = Q R`, `[..., n, q]`, by Cholesky QR twice; columns are independent or zero.
 
-    A column of zeros stays one, with 1 on the diagonal of R: it is of no effect. As accurate as
-    Householder's way where the columns, brought to one length, have a condition of less than 1e8
-    (Yamamoto et al., ETNA 44, 2015), and differentiable for any n: TensorFlow's gradient of a QR
-    factorisation wants to know the shape.
+    A column of zeros stays zero, with 1 on the diagonal of R, and has no effect. As accurate as
+    Householder reflections where the columns, scaled to one length, have a condition of less than
+    1e8 (Yamamoto et al., ETNA 44, 2015), and differentiable for any n: TensorFlow's gradient of a
+    QR factorisation needs the shape.
     """
     # The squares of small columns, of x³ in float32 and nanoseconds, underflow.
     largest = tf.stop_gradient(tf.reduce_max(tf.abs(a), axis=-2, keepdims=True))
@@ -417,13 +417,13 @@ def projected_precision(chol: tf.Tensor, white: Whitened) -> tf.Tensor:
 
 
 # --- terms of a sum ------------------------------------------------------------------------------
-# Given the data terms are correlated, though they are independent before: the covariance of term j
-# with the data is its own kernel, and all that the data say comes through the whole covariance
+# Terms are independent a priori, but correlated given the data: the covariance of term j with the
+# data is its own kernel, and all information of the data comes through the whole covariance
 # (Duvenaud, Automatic Model Construction with Gaussian Processes, 2014, §2.4.5).
 
 
 def check_terms(kernel: Kernel, part: Kernel | None, observed: bool) -> None:
-    """Raises a ValueError unless a part is a term of a kernel, the same object, a sum, or None."""
+    """Raises a ValueError unless a part is None, a term of a kernel itself, or a sum of terms."""
     if part is None:
         return
     if not _terms_of_part(kernel, part):
@@ -450,7 +450,7 @@ def states_of(kernel: Kernel, part: Kernel) -> np.ndarray:
 
 
 def _terms_of_part(kernel: Kernel, part: Kernel) -> list[Kernel]:
-    """The terms of a kernel that a part consists of; none if it is no term and no sum of some."""
+    """The terms of a kernel in a part; none if it is neither a term nor a sum of some."""
     terms = _terms(kernel)
     if any(part is term for term in terms):
         return [part]
@@ -461,6 +461,6 @@ def _terms_of_part(kernel: Kernel, part: Kernel) -> list[Kernel]:
 
 
 def _terms(kernel: Kernel) -> list[Kernel]:
-    """A kernel and, of a sum, its terms, with those of nested sums, in order."""
+    """A kernel and, if it is a sum, its terms, nested sums included, in order."""
     summands = kernel.parts if isinstance(kernel, Sum) else ()
     return [kernel, *(term for summand in summands for term in _terms(summand))]

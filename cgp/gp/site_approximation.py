@@ -3,7 +3,7 @@
 Each sample is replaced by its site (see `cgp.likelihoods.base`): a value of the signal with normal
 noise of its own. Sites and posterior are iterated in turns: the posterior given the sites, the
 sites given the posterior at the samples. Where both agree, the approximate log likelihood is
-stationary by the sites, so that its gradient by the hyperparameters is that at constant sites.
+stationary in the sites, and its gradient by the hyperparameters equals that at constant sites.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class NormalData(NamedTuple):
 
 
 class _Iteration(NamedTuple):
-    """The state of the loop in which sites and posterior come to agree."""
+    """The state of the iteration of sites and posterior."""
 
     count: tf.Tensor
     """The number of iterations so far."""
@@ -42,7 +42,7 @@ class _Iteration(NamedTuple):
     """The move of the posterior in the last iteration, in standard deviations."""
     site: Site
     q: Moments
-    """The posterior that the sites before gave."""
+    """The posterior given the sites before."""
 
 
 class _SiteUpdate:
@@ -77,7 +77,7 @@ class _SiteUpdate:
         return self._real_moments(mean, SecondMoments(as_complex(k), c))
 
     def updated_site(self, site: Site, q: Moments, iteration: tf.Tensor) -> Site:
-        """The sites after an iteration, from the posterior that the sites before it gave."""
+        """The sites after an iteration, from the posterior given the sites before it."""
         z, q, before, variance = self._arguments_of_likelihood(q, site)
         optimum = self._likelihood.site(z, q, before, variance)
         after = between(before, optimum, self._likelihood.step(iteration, variance.dtype))
@@ -88,7 +88,7 @@ class _SiteUpdate:
     ) -> tuple[tf.Tensor, Moments, Site, tf.Tensor]:
         """Observations, posterior, sites and noise variance, in the coordinates of the likelihood.
 
-        Of a likelihood of real values real and imaginary part are two observations.
+        For a likelihood of real values the real and the imaginary part are two observations.
         """
         if not self._is_of_parts:
             return self._z, q, site, self._variance
@@ -97,7 +97,7 @@ class _SiteUpdate:
         return self._z[None], marginals, marginal_sites, 0.5 * self._variance[None]
 
     def _complex_site(self, site: Site) -> Site:
-        """Sites of the real and the imaginary part as those of a complex value."""
+        """Sites of the real and the imaginary part as sites of a complex value."""
         (re, im), zero = tf.unstack(site.precision[0, 0]), tf.zeros_like(self._variance)
         precision = tf.stack([tf.stack([re, zero]), tf.stack([zero, im])])
         return Site(site.target[0], precision)
@@ -144,10 +144,10 @@ def _real_coordinates(z: tf.Tensor) -> tf.Tensor:
 
 
 class SiteApproximation(tf.Module):
-    """Approximates the data of a process by normal data, which data in normal noise already are.
+    """Approximates the data of a process by normal data; data in normal noise stay as they are.
 
-    `stored` are the data taken in, and `posterior` is that of the signal at the samples given
-    normal data of another noise.
+    `stored` are the data taken in, and `posterior` returns the posterior of the signal at the
+    samples given normal data of another noise.
     """
 
     def __init__(
@@ -163,10 +163,10 @@ class SiteApproximation(tf.Module):
             self._pseudo = None if process.is_proper else empty_variable(2, stored.z.dtype)
 
     def find(self, data: Data) -> NormalData:
-        """The normal data that stand for data; gradients are those at constant sites.
+        """The normal data that stand for data; gradients are taken at constant sites.
 
         Eagerly a ValueError for data that the likelihood cannot have, or where no sites agree with
-        their posterior; in a graph the correction is NaN then.
+        their posterior; in a graph the correction is then NaN.
         """
         likelihood = self._process.likelihood
         if likelihood is None or data.noise.total_variance is not None:
@@ -223,7 +223,7 @@ class SiteApproximation(tf.Module):
                 self._pseudo.assign(data.noise.total_pseudo_variance)
 
     def of_stored(self, data: Data) -> Data:
-        """The normal data kept for the data stored; these themselves in normal noise."""
+        """The normal data kept for the stored data; the stored data themselves in normal noise."""
         if not self.are_needed:
             return data
         noise = SampleNoise(total_variance=self._variance, total_pseudo_variance=self._pseudo)

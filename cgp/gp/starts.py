@@ -1,9 +1,8 @@
 """Initial values of hyperparameters, from the residuals of data from their mean and trend.
 
-Of a tone of 1 on an offset of 1e5, `E|z|²` is 1e10, and says nothing of the tone or its noise. The
-values that hyperparameters are initialised with, and the weak prior of the noise, follow from the
-residuals when offsets are subtracted, and with them all that the mean and an integrated walk can
-describe.
+For a tone of amplitude 1 on an offset of 1e5, `E|z|²` is 1e10, and says nothing of the tone or its
+noise. Initial values of hyperparameters, and the weak prior of the noise, follow from the residuals
+when offsets are subtracted, and with them all that the mean and an integrated walk can describe.
 """
 
 import contextlib
@@ -27,15 +26,15 @@ from cgp.training.lbfgs import search
 from cgp.training.objective import Objective
 from cgp.training.parameters import POSITIVE, REAL, Parameter
 
-FAR = 100.0  # |mean|² beside the variance, of an offset
+FAR = 100.0  # |mean|² over the variance, for an offset
 _FEW = 3  # samples, which may all be far from zero
-_FAR_FROM_LINE = 1e4  # the same, of what a straight line leaves
-_LINE = 0.2  # of the variance, that a straight line leaves
-_NEAR = 0.5  # of a frequency: how far around it power is counted
+_FAR_FROM_LINE = 1e4  # |mean|² over the mean square of residuals of a straight line
+_LINE = 0.2  # of the variance, in residuals of a straight line
+_NEAR = 0.5  # of a frequency: the distance within which power is counted
 _OPPOSITE = 30.0  # power near the opposite frequency, over power near the frequency itself
 _MOST_POWER = 0.5  # of all power, near the opposite frequency
 _ROUNDING = 16.0  # units in the last place of z, below which nothing but rounding is left
-_CANDIDATES = 16  # that are looked at for each descent
+_CANDIDATES = 16  # points evaluated for each descent
 
 
 @contextlib.contextmanager
@@ -80,7 +79,7 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
 
 
 def _spread_left_out(gp: Any, dimensions: int) -> None:
-    """Gives what was left out of a kernel a value for each of several dimensions of x."""
+    """Gives hyperparameters left out of a kernel a value for each of several dimensions of x."""
     for layer in gp.kernel.walk():
         for parameter in layer.own_parameters:
             is_one = parameter.constraint.is_per_dimension and not np.ndim(parameter)
@@ -93,7 +92,7 @@ def _spread_left_out(gp: Any, dimensions: int) -> None:
 
 
 def _known_frequencies(kernel: Kernel, is_chosen: Callable[[Parameter], bool]) -> list[np.ndarray]:
-    """The frequencies of terms of a sum that need no start, 0 of a real term without one."""
+    """The frequencies of terms of a sum that need no start, 0 for a real term without one."""
     frequencies = []
     for term in kernel.parts if isinstance(kernel, Sum) else ():
         of_term = [p for k in term.walk() for p in k.own_parameters if p.name == "frequency"]
@@ -112,9 +111,9 @@ def log_weak_prior(
     targets, and f a floor; f P is at least `rounding`, in squared units of z. The first two terms
     are a gamma density of shape 3/2. It falls by half of the log of the variance towards zero,
     which moves an estimate by less than a standard error (Chung, Rabe-Hesketh, Dorie, Gelman & Liu,
-    Psychometrika 78, 2013, of standard deviations). The last keeps the variance of data without
-    noise, of a simulation, near f P, below which rounding decides. It is steep, so as not to push
-    up a noise that few of many samples tell, as does that at the least of a wide spectrum.
+    Psychometrika 78, 2013, for standard deviations). The last keeps the variance of data without
+    noise, as of a simulation, near f P, below which rounding decides. It is steep, so as not to
+    push up a noise that only few of many samples show, as at the minimum of a wide spectrum.
     """
     smallest = np.finfo(power.dtype.as_numpy_dtype).tiny / floor  # for data that are all zero
     power = tf.maximum(power, smallest)
@@ -182,7 +181,7 @@ def _latin_hypercube(count: int, numbers: int, rng: np.random.Generator) -> np.n
 def overall_scale(gp: Any, data: Data) -> np.ndarray | None:
     """The direction in `gp.trainable_variables` that scales all covariances alike.
 
-    None without, as where part of the noise is known.
+    None if there is none, as where part of the noise is known.
     """
     parameters = gp.kernel.scale_parameters()
     if getattr(gp, "band", None) is not None:  # the loss has fewer terms than points
@@ -240,7 +239,7 @@ def _start_mean(mean: Mean, data: Data) -> None:
     x, z = inputs_and_series(data)
     present = ~np.isnan(z)
     rows = np.broadcast_to(x, (len(z), *x.shape))[present]
-    # The unit of weights is what the mean is determined to: optimizers move them in such steps.
+    # The unit of weights is the accuracy of the mean: optimizers move them in such steps.
     residuals = np.abs((z - mean.nearest(x, z))[present])
     largest = max(np.abs(z[present]).max(), 1e-300)
     unit = max(float(np.sqrt(np.mean(residuals**2))), 1e-8 * largest)
@@ -263,7 +262,7 @@ def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:
 
 
 def inputs_and_series(data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs `[N, D]` and series `[B, N]`; the first alone of series with inputs of their own."""
+    """Inputs `[N, D]` and series `[B, N]`; only the first where series have inputs of their own."""
     x, z = np.asarray(data.x, float), np.asarray(data.z, complex)
     return x[0], z if len(x) == 1 else z[:1]
 
@@ -334,7 +333,7 @@ def _residuals(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     a = a * keep
     largest = tf.stop_gradient(tf.reduce_max(tf.abs(a), axis=-2, keepdims=True))
     a /= tf.cast(tf.where(largest > 0.0, largest, tf.ones_like(largest)), a.dtype)
-    # Where they are best the derivative by the coefficients is zero.
+    # At the optimum the derivative by the coefficients is zero.
     fitted = tf.linalg.lstsq(tf.stop_gradient(a), tf.stop_gradient(y), fast=False)
     return data.vectors((y - a @ tf.stop_gradient(fitted)) * keep)
 
@@ -392,7 +391,7 @@ def warn_of_mirrored_turns(gp: Any, scales: DataScales) -> None:
 
 
 def _turn(term: Kernel) -> float | None:
-    """The frequency of a term, a product's being the sum over factors; None if one is left out."""
+    """The frequency of a term, summed over factors of a product; None if one is left out."""
     factors = term.parts if isinstance(term, Product) else (term,)
     turns = [factor.frequency for factor in factors if isinstance(factor, Rotation)]
     if not turns or any(turn.initial is None or turn.numpy().ndim for turn in turns):
@@ -431,7 +430,7 @@ class _FarFromZero:
         )
 
     def remedy(self, gp: Any) -> str:
-        """The mean or the term of the kernel to add to a process; a mean is one for all series."""
+        """The mean or the term of the kernel to add to a process; all series share a mean."""
         mean, kernels = "Polynomial(0)", "cgp.kernels.Constant()"
         if self.is_line and not any(kernel.is_walk for kernel in gp.kernel.walk()):
             low, high = self.x.min(), self.x.max()
@@ -440,6 +439,6 @@ class _FarFromZero:
             kernels += f" + cgp.kernels.IntegratedRandomWalk(start={low:.6g})"
         add = f"add {kernels} to the kernel"
         about = np.abs(self.means - self.means.mean()) ** 2
-        is_common = np.all(about <= self.variances)  # one mean is that of all series
+        is_common = np.all(about <= self.variances)  # all series share a mean
         takes_mean = gp.mean is None and is_common
         return f"give the process mean=cgp.means.{mean}, or {add}" if takes_mean else add

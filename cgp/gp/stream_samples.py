@@ -1,4 +1,4 @@
-"""What the cells of Gaussian processes share: the check of samples, and steps that resist outliers.
+"""The base of the cells of Gaussian processes: checks of samples, steps that resist outliers.
 
 One sample of each stream, or a block, becomes `Data` of NumPy arrays: x `[B, T, D]` in the dtype of
 the model, z `[B, T]`, NaN where missing, with the batch axes given: none, or `[B]`.
@@ -131,10 +131,10 @@ class CheckedRange:
 
     A compiled step evaluates a kernel without its checks, and the checks take longer than a step.
     They are made where a sample lies beyond the range, and then for a range that reaches further
-    by as much again: as often as its width doubles. What is accepted at both ends of a range is
-    taken to be accepted between them.
+    by as much again: once each time its width doubles. Where a process accepts both ends of a
+    range, it is taken to accept all inputs between them.
 
-    `check` is a function of inputs `[2, D]` or `[B, T, D]` that raises a `ValueError` for those
+    `check` is a function of inputs `[2, D]` or `[B, T, D]` that raises a `ValueError` for inputs
     that the process refuses.
     """
 
@@ -209,7 +209,7 @@ class GaussianProcessCell(Cell):
     def check(
         self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
     ) -> tuple[Sample, int | None]:
-        """Checks a sample of each stream, or with `along` 1, the number of time axes, a block.
+        """Checks a sample of each stream, or a block if `along`, the number of time axes, is 1.
 
         z is a number or `[B]`, x a number, `[D]` or `[B, D]`; of a block z is `[T]` or `[B, T]`, x
         `[T]`, `[T, D]` or `[B, T, D]`. Noise and `missing` are broadcast against z.
@@ -290,7 +290,7 @@ class GaussianProcessCell(Cell):
         extra = noise * np.maximum(1.0 / weight - 1.0, 0.0)
         extra = (extra if stated is None else extra + stated).astype(self.real_dtype)
         step = take(sample._replace(noise_variance=extra[0] if is_single else extra))
-        # The prediction was made before the sample was known for an outlier.
+        # The prediction was made before the sample was known to be an outlier.
         variance = signal.variance + noise
         predicted = step.predicted._replace(variance=variance[0] if is_single else variance)
         return step._replace(predicted=predicted)

@@ -1,13 +1,14 @@
 """Complex autoregressions over a regular grid, with and without a moving average.
 
 An autoregression `z[t] = Σ a[k] z[t−k] + w[t]`, k = 1 … p, is stable where its reflection
-coefficients (partial autocorrelations) κ[k] lie inside the unit circle, and any such numbers make
-one (Kay, *Modern Spectral Estimation*, 1988, ch. 6 and 7).
+coefficients (partial autocorrelations) κ[k] lie inside the unit circle; any numbers inside it make
+a stable autoregression (Kay, *Modern Spectral Estimation*, 1988, ch. 6 and 7).
 
 In the companion form of a process `z = h s` the state holds the last n values of an autoregression
-u, newest first. From one point of the grid to the next it moves by the companion matrix C, whose
-first row has the coefficients, and the innovation joins its first element. Over k points these are
-`C^k` and `Σ C^j W C^jᴴ`, j < k, by binary powers: a sum of positive terms, in log k products.
+u, newest first. From one point of the grid to the next it is multiplied by the companion matrix C,
+whose first row has the coefficients, and the innovation is added to its first element. Over k
+points the transition is `C^k` and the process noise `Σ C^j W C^jᴴ`, j < k, by binary powers: a sum
+of positive terms, in log k products.
 """
 
 import contextlib
@@ -88,7 +89,7 @@ def burg(runs: Sequence[np.ndarray], order: int) -> np.ndarray:
     return reflections
 
 
-# Steps further from a whole multiple of the grid's, in parts of it, are none.
+# The largest deviation from a whole number of steps of the grid, in steps.
 _TOLERANCE = 0.01
 
 
@@ -102,7 +103,7 @@ class Companion(NamedTuple):
 
 
 def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Companion:
-    """The companion form of the process `h s` of a variance, with as many states as h `[n]`."""
+    """The companion form of `h s` at a given variance, with one state for each element of h."""
     a, innovation, r = process
     n = h.shape[0]
     C = tf.concat([a[None], tf.eye(n - 1, n, dtype=a.dtype)], axis=0)
@@ -121,7 +122,7 @@ class OnGrid(Kernel):
     """
 
     step: float | None
-    """The spacing of the grid, in units of x; None until a first fit takes that of its x."""
+    """The spacing of the grid, in units of x; None until a first fit takes the spacing of its x."""
 
     def starts(
         self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
@@ -133,7 +134,7 @@ class OnGrid(Kernel):
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """A context after which the step of the grid is that of before if it raises."""
+        """A context that restores the step of the grid if it raises."""
         before = self.step
         try:
             with super().undone_on_error():
@@ -143,9 +144,9 @@ class OnGrid(Kernel):
             raise
 
     def start_of_reflections(self, rules: StartRules, order: int) -> np.ndarray:
-        """The starting reflection coefficients, by Burg's method, of the runs without gaps.
+        """The starting reflection coefficients, by Burg's method from the runs without gaps.
 
-        Zeros where no run is longer than the order. Drawn between half of them and all.
+        Zeros where no run is longer than the order. Drawn ones are scaled by 0.5 to 1.
         """
         x = rules.scales.x[:, 0]
         by_place = np.argsort(x)
@@ -168,11 +169,11 @@ class OnGrid(Kernel):
         return self.step
 
     def companion(self) -> Companion:
-        """The process at the present hyperparameters."""
+        """The companion form at the present hyperparameters."""
         raise NotImplementedError
 
     def _counts(self, distance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Distances in whole steps of the grid, and whether they are no whole steps (then 0)."""
+        """Distances in whole steps of the grid, and whether they are not whole (then 0)."""
         steps = distance / self._step()
         counts = tf.round(steps)
         off = ~(tf.abs(steps - counts) <= _TOLERANCE)
@@ -188,7 +189,7 @@ class OnGrid(Kernel):
         """Covariance and pseudo-covariance between points, elementwise."""
         lag = coordinate(x1, self) - x2[..., 0]
         counts, off = self._counts(lag)
-        # Of a grid the same lags come again and again.
+        # The points of a grid have few different lags.
         different, index = tf.unique(tf.reshape(tf.abs(counts), [-1]))
         C, _, P, h = self.companion()
         start = tf.linalg.matvec(P, tf.math.conj(h))
@@ -204,7 +205,7 @@ class OnGrid(Kernel):
         return tf.where(off, tf.constant(np.nan, k.dtype), k), None
 
     def markov_form(self) -> MarkovForm:
-        """The state-space form, whose state is that of the companion form."""
+        """The state-space form, with the state of the companion form."""
         C, innovation, P, h = self.companion()
         first = tf.one_hot(0, h.shape[0], dtype=h.dtype)
         noise = as_complex(innovation) * tf.linalg.diag(first)
@@ -325,15 +326,15 @@ def vector_of(values: ArrayLike, name: str) -> np.ndarray:
 class Autoregressive(OnGrid):
     """A complex autoregression over a regular grid, `z[t] = Σ a[k] z[t−k] + w[t]`, k = 1 … order.
 
-    It is learned by its reflection coefficients (partial autocorrelations): all values in the unit
-    disk make a stable process, the unit circle being that of tones without noise. Samples may be
-    missing and repeated; a gap of k steps takes log k products of matrices.
+    It is learned by its reflection coefficients (partial autocorrelations): all values inside the
+    unit circle make a stable process, values on it tones without noise. Samples may be missing and
+    repeated; a gap of k steps takes log k products of matrices.
 
     Args:
         order: The number of coefficients.
         variance: `E|z|²`, positive; in squared units of z.
         reflections: Complex, `[order]`, of modulus at most 1; None for zeros, white noise.
-        step: The spacing of the grid, positive, in units of x; None for that of x in the first fit.
+        step: The spacing of the grid, positive, in units of x; None to take it from the first fit.
         priors: TFP distributions of parameters, by name; of reflections, of their [re, im].
         fixed, name, dtype: As for `RBF`.
 
@@ -400,7 +401,7 @@ class Autoregressive(OnGrid):
             x: Points, `[N]`, in any order, no two of them equal, whole multiples of a step apart.
             z: Complex series of mean zero, `[N]`; NaN, or hidden by a mask, where missing.
             order: The number of coefficients.
-            step: The spacing of the grid; None for that of a regular x.
+            step: The spacing of the grid; None for the spacing of a regular x.
             **kwargs: As for the constructor.
 
         Raises:
@@ -454,16 +455,16 @@ class Autoregressive(OnGrid):
 class ARMA(OnGrid):
     """A complex ARMA process, `z[t] = Σ a[k] z[t−k] + w[t] + Σ b[j] w[t−j]`, over a regular grid.
 
-    k = 1 … ar_order, j = 1 … ma_order. Both are learned by their reflection coefficients, as
-    that of `Autoregressive` is: all values in the unit disk make a stable and invertible process.
-    Of an autoregression u of coefficients a it is `z[t] = u[t] + Σ b[j] u[t−j]` (Brockwell & Davis,
+    k = 1 … ar_order, j = 1 … ma_order. Both parts are learned by reflection coefficients,
+    as in `Autoregressive`: all values in the unit disk make a stable and invertible process. With u
+    an autoregression of coefficients a, `z[t] = u[t] + Σ b[j] u[t−j]` (Brockwell & Davis,
     *Time Series: Theory and Methods*, 1991, §12.1).
 
     Args:
         ar_order: The number of coefficients a.
         ma_order: The number of coefficients b.
         ar_reflections: Complex, `[ar_order]`, of modulus at most 1; None for zeros.
-        ma_reflections: Complex, `[ma_order]`, of modulus at most 1: those of the autoregression of
+        ma_reflections: Complex, `[ma_order]`, of modulus at most 1, of the autoregression with
             coefficients −b; None for zeros.
         variance, step, fixed, priors, name, dtype: As for `Autoregressive`.
 

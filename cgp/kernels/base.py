@@ -64,7 +64,7 @@ class Kernel(CovarianceFunction):
     One variance is enough for a product: beside one that has a value, others are 1.
 
     Args:
-        name: A name for its parameters, as in `gp.parameters()`; by default the class's.
+        name: A name for its parameters, as in `gp.parameters()`; by default the name of the class.
         dtype: "float64" (complex128 covariances) or "float32" (complex64).
 
     Example:
@@ -190,7 +190,7 @@ class Constant(Kernel):
 
 
 class Combination(Kernel):
-    """A kernel made of other kernels, which other holders may share."""
+    """A kernel made of other kernels, which may be shared."""
 
     arguments: tuple[str, ...] = ("parts",)  # of the constructor, which are kernels
 
@@ -255,9 +255,9 @@ class Combination(Kernel):
 
 
 def left_out_of_factors(factors: Iterable[CovarianceFunction]) -> list[Parameter]:
-    """The hyperparameters without a value among those of the factors of a product.
+    """The hyperparameters of the factors of a product that have no value.
 
-    One variance is enough for a product: beside it, one that was left out is 1.
+    One variance is enough for a product: beside it, a variance that was left out is 1.
     """
     factors = list(factors)
     scales = [factor.scale_parameters() or [] for factor in factors]
@@ -279,12 +279,12 @@ def _flattened(kind: type[Kernel], kernels: Iterable[Kernel]) -> list[Kernel]:
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class Sum(Combination):
-    """The kernel of a sum of independent processes; what `k1 + k2` makes.
+    """The kernel of a sum of independent processes, the result of `k1 + k2`.
 
     Args:
         parts: Kernels of one dtype.
         name: A name; an unnamed sum inside a sum is dissolved into it.
-        dtype: That of the parts.
+        dtype: The dtype of the parts.
 
     Example:
         >>> from cgp.kernels import RBF, Constant
@@ -327,7 +327,7 @@ class Sum(Combination):
         return any(term.has_level(x) for term in self.parts)
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """The parameters that scale all moments, those of all terms together."""
+        """The parameters that scale all moments: the scales of all terms together."""
         of_terms = [term.scale_parameters() for term in self.parts]
         return None if None in of_terms else [p for ps in of_terms for p in ps or ()]
 
@@ -353,7 +353,7 @@ class Sum(Combination):
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class Product(Combination):
-    """The kernel of a product of independent processes; what `k1 * k2` makes.
+    """The kernel of a product of independent processes, the result of `k1 * k2`.
 
     A real kernel times an improper one multiplies K and C alike, as a real amplitude does. Two
     improper kernels multiply K with K and C with C. A proper kernel whose covariance is not real,
@@ -363,7 +363,7 @@ class Product(Combination):
     Args:
         parts: Kernels of one dtype.
         name: A name; an unnamed product inside a product is dissolved into it.
-        dtype: That of the parts.
+        dtype: The dtype of the parts.
 
     Raises:
         ValueError: An improper kernel beside a proper one that is not real.
@@ -424,7 +424,7 @@ class Product(Combination):
     def starts(
         self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
-        """Hyperparameters and starting values, with rotations first, from which others turn."""
+        """Hyperparameters and starting values; rotations first, others turn from them."""
         factors = zip(self.parts, self.shares(power, is_selected), strict=True)
         around = rules.origin
         for factor, share in sorted(factors, key=lambda pair: pair[0].turn is None):
@@ -438,7 +438,7 @@ class Product(Combination):
         rules.origin = around
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """The parameters that scale all moments: those of one factor alone that are not fixed."""
+        """The parameters that scale all moments: the scales of one factor, none of them fixed."""
         for number, factor in enumerate(self.parts):
             scales = factor.scale_parameters() or []
             remaining = self.parts[:number] + self.parts[number + 1 :]
@@ -468,8 +468,8 @@ class Product(Combination):
     def spectrum(self) -> Spectrum:
         """The spectrum of the process.
 
-        Lines shift the density of another factor. That of several densities, a convolution, is
-        known where all of them are of differential equations.
+        Lines shift the density of another factor. The convolution of several densities is known
+        where all of them belong to differential equations.
         """
         spectra = [factor.spectrum() for factor in self.parts]
         if any(s.white and s.density is None and not s.powers.size for s in spectra):

@@ -1,15 +1,15 @@
-"""The Matérn correlation of any smoothness, an integral of a Bessel function's kind.
+"""The Matérn correlation of any smoothness, by the integral for its Bessel function.
 
 Modified Bessel functions of the second kind have no derivative by their order in closed form. The
-integral that defines them has one under the integral sign,
+integral that defines them can be differentiated under the integral sign,
 
     J[j](ν, c) = ∫ yʲ exp(νy − eʸ − c e⁻ʸ) dy = ∂ʲ/∂νʲ of 2 c^{ν/2} K_ν(2√c),
     ∂J[j]/∂ν = J[j + 1],    ∂J[j]/∂c = −J[j](ν − 1, c)
 
 (DLMF 10.32.10 with t = eʸ). The trapezoidal rule converges geometrically, as the integrand is
-analytic and decays at both ends (Trefethen & Weideman, SIAM Review 56, 2014). Of many c it is
-computed at nodes, and interpolated between them by cubics in log c that have its slope too, which
-is the same integral at ν − 1.
+analytic and decays at both ends (Trefethen & Weideman, SIAM Review 56, 2014). For many c it is
+computed at nodes and interpolated by cubics in log c that match its slope as well, the same
+integral at ν − 1.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ import tensorflow as tf
 _STEPS = 120
 # Nodes in log c. Over 40 units of it, cubics are within 1e-12 of the largest fourth derivative.
 _NODES = 8192
-# At which the correlation is zero in double precision, of smoothness below 100.
+# The c at which a correlation of smoothness below 100 is zero in double precision.
 _LARGEST = 2e5
 
 
@@ -30,7 +30,7 @@ def matern_correlation(smoothness: tf.Tensor, square: tf.Tensor) -> tf.Tensor:
     """The Matérn correlation `2^{1−ν}/Γ(ν) (√(2ν) r)^ν K_ν(√(2ν) r)` of r², `[...]`.
 
     It can be differentiated any number of times. The relative error is about 1e-11 for r > 1e-6
-    and ν < 100; it is 1 at r = 0.
+    and ν < 100; the correlation is 1 at r = 0.
     """
     is_zero = square <= 0.0
     square = tf.where(is_zero, tf.ones_like(square), square)

@@ -1,4 +1,4 @@
-"""What kernels evaluate: second moments of a process, its instructions and its state-space form."""
+"""The base of kernels: second moments of a process, its instructions and its state-space form."""
 
 import contextlib
 import itertools
@@ -44,7 +44,7 @@ class Code(IntEnum):
 
 
 class Instruction(NamedTuple):
-    """An instruction and its numbers, of which those for each dimension of x are the last."""
+    """An instruction and its numbers; numbers for each dimension of x come last."""
 
     code: Code
     numbers: np.ndarray
@@ -59,7 +59,7 @@ def instruction(code: Code, *numbers: Any) -> Instruction:
 
 
 def joined(code: Code, programs: Iterable[Instructions | None]) -> Instructions | None:
-    """The instructions of several kernels and one that combines them; None if one has none."""
+    """The instructions of several kernels and of their combination; None if a kernel has none."""
     programs = list(programs)
     sequences = [instructions for instructions in programs if instructions is not None]
     if len(sequences) < len(programs):
@@ -97,7 +97,7 @@ class CovarianceFunction(HyperparameterLayer):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # What is inherited describes the methods beside it, not one that overrides these.
+        # Inherited attributes describe the inherited methods, not methods that override them.
         form = _index_of_definition(cls, "markov_form")
         if form < _index_of_definition(cls, "is_markov"):
             cls.is_markov = True
@@ -110,7 +110,7 @@ class CovarianceFunction(HyperparameterLayer):
             cls.check_points = CovarianceFunction.check_points  # type: ignore[method-assign]
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """Covariance and pseudo-covariance between points, by default those of `markov_form`.
+        """Covariance and pseudo-covariance between points, by default from `markov_form`.
 
         Args:
             x1: `[..., D]`.
@@ -130,7 +130,7 @@ class CovarianceFunction(HyperparameterLayer):
         return tf.math.real(k) if self.is_real else k, c
 
     def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """The moments, or an error where they are not what the flags say.
+        """The moments, or an error where they contradict the flags.
 
         At the first use outside of graphs they are compared with `markov_form`.
         """
@@ -145,7 +145,7 @@ class CovarianceFunction(HyperparameterLayer):
         """The state-space form of the process over one-dimensional inputs, where it has one.
 
         Raises:
-            ValueError: It has none; the message says which part has not.
+            ValueError: The process has none; the message names the part without one.
         """
         raise ValueError(
             f"{self!r} is not Markov: no finite state-space form of it is known, or its inputs "
@@ -167,17 +167,17 @@ class CovarianceFunction(HyperparameterLayer):
     def markov_terms(self) -> Terms | None:
         """The process of `markov_form` as a sum of terms in closed form, with the same states.
 
-        None where it is not known to be one, which is always right.
+        None where no such sum is known; None is always a valid answer.
         """
         return None
 
     def spectrum(self) -> Spectrum:
         """The spectrum of the process over one-dimensional inputs, where it has one.
 
-        By default that of the differential equation of `markov_form`.
+        By default the spectrum of the differential equation of `markov_form`.
 
         Raises:
-            ValueError: It has none: says which part of the kernel has not.
+            ValueError: The process has none; the message names the part without one.
         """
         spectrum = spectrum_of_form(self.markov_form()) if self.is_markov else None
         if spectrum is None:
@@ -194,7 +194,7 @@ class CovarianceFunction(HyperparameterLayer):
         `K(x) = ∫ S(f) e^{+i2πfx} df` over f of both signs, so that S integrates to the variance;
         `Rotation(frequency)` moves it to the frequency. Positive frequencies turn anticlockwise, as
         in rotary spectra of oceanography; the pseudo-covariance of an improper process has no part
-        in it. Of a channel over frequency, S(f) is the power at the delay −f. Over a grid it is
+        in it. For a channel over frequency, S(f) is the power at the delay −f. Over a grid it is
         zero beyond plus and minus half of a cycle per step.
 
         Args:
@@ -202,7 +202,7 @@ class CovarianceFunction(HyperparameterLayer):
 
         Returns:
             Float64, of the shape of `frequencies`, not negative; in squared units of z per cycle
-            per unit of x. Of `RationalQuadratic` with `alpha <= 0.5` it is infinite at 0.
+            per unit of x. For `RationalQuadratic` with `alpha <= 0.5` it is infinite at 0.
 
         Raises:
             TypeError: Frequencies that are not real numbers.
@@ -308,8 +308,8 @@ class CovarianceFunction(HyperparameterLayer):
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """The starting value of a hyperparameter that was left out, by rules from data.
 
-        By default that of the name, for "variance", "lengthscale" and "frequency"; None where there
-        is no rule, which leaves the placeholder.
+        By default the rule of this name, for "variance", "lengthscale" and "frequency"; None where
+        there is no rule, which leaves the placeholder.
         """
         has_rule = name in ("variance", "lengthscale", "frequency")
         return getattr(rules, name)() if has_rule else None
@@ -331,7 +331,7 @@ class CovarianceFunction(HyperparameterLayer):
 
     @property
     def trend_degree(self) -> int | None:
-        """The degree of the trend, of which data are freed before others start; None for none."""
+        """The degree of the trend taken from data before other terms start; None for no trend."""
         return None
 
     is_walk = False
@@ -377,9 +377,9 @@ class CovarianceFunction(HyperparameterLayer):
     def parameters(self) -> dict[str, np.ndarray]:
         """The hyperparameters of this kernel and its parts by name: values, shared ones once.
 
-        A name is that of the kernel, given or made from its class, a dot, and the parameter's own.
+        A name joins the kernel's, given or made from its class, and the parameter's by a dot.
         Names that repeat are numbered in the order of the expression; the factors of a product may
-        share the name of their term, as in the example. Those left out that no fit has started yet
+        share the name of their term, as in the example. Values left out that no fit has started yet
         are NaN. The hyperparameters are attributes of the kernels: `kernel.variance.assign(2.0)`.
 
         Example:
@@ -404,7 +404,7 @@ def _is_foreign(kind: type[CovarianceFunction]) -> bool:
 
 
 def check_moments(moments: Any, kernel: Any) -> Pair:
-    """Returns moments, if they are what the flags of their kernel say, or raises a TypeError."""
+    """Returns moments, if they agree with the flags of their kernel, or raises a TypeError."""
     if not (isinstance(moments, tuple) and len(moments) == 2):
         raise TypeError(
             f"moments of {kernel!r} must return (covariance, pseudo-covariance or None)"
@@ -435,7 +435,7 @@ def check_agreement(kernel: Any, x: tf.Tensor) -> None:
     """
     form = kernel.markov_form()
     at = np.unique(x.numpy())
-    if len(at) == 1:  # a lag as well, that of the fastest state
+    if len(at) == 1:  # a second point, at the scale of the fastest state
         rate = 1.0 if form.generator is None else np.max(np.abs(form.generator.A))
         at = np.append(at, at + (1.0 / rate if rate > 0 else 1.0))
     # The smallest and the largest, and some between.

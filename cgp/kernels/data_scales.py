@@ -10,7 +10,7 @@ from cgp.kernels.spectrum import Periodogram, deviations, peaks_over_dimensions
 
 _TONES = 8  # peaks of a periodogram among which starts of a frequency are drawn
 _MOST_DIMENSIONS = 3  # over which tones are looked for
-_SAME_TONE = 1.5  # cycles over the span, within which a tone is that of another term
+_SAME_TONE = 1.5  # cycles over the span, within which a tone belongs to another term
 _ROUNDING = 1e-13  # of z, below which deviations are rounding
 _LONGEST = 20_000  # points from which scales are taken: beyond it a stretch in the middle
 
@@ -45,13 +45,13 @@ class DataScales:
 
     @cached_property
     def span(self) -> float:
-        """From the first to the last x; the geometric mean of the dimensions in which x varies."""
+        """The range of x; its geometric mean over the dimensions in which x varies."""
         spans = np.ptp(self.x, axis=0)
         return float(np.exp(np.mean(np.log(spans[spans > 0])))) if np.any(spans > 0) else 1.0
 
     @cached_property
     def spacing(self) -> float:
-        """The median step of x; of D dimensions the span over the D-th root of the points."""
+        """The median step of x; over D dimensions, the span over the D-th root of N."""
         points, dimensions = self.x.shape
         if dimensions > 1:
             varying = max(int(np.sum(np.ptp(self.x, axis=0) > 0)), 1)
@@ -61,13 +61,13 @@ class DataScales:
 
     @cached_property
     def spans(self) -> np.ndarray:
-        """From the first to the last x of each dimension, `[D]`; `span` where x does not vary."""
+        """The range of each dimension of x, `[D]`; `span` where x does not vary."""
         spans = np.ptp(self.x, axis=0)
         return np.where(spans > 0, spans, self.span)
 
     @cached_property
     def spacings(self) -> np.ndarray:
-        """The median step of each dimension of a grid, `[D]`; of points at random its mean."""
+        """The median step of each dimension of a grid, `[D]`; the mean step of points at random."""
         different = [np.unique(column) for column in self.x.T]
         if self.is_grid:
             steps = [np.median(np.diff(p)) if len(p) > 1 else 0.0 for p in different]
@@ -158,7 +158,7 @@ class DataScales:
 
 
 def series_means(values: np.ndarray) -> np.ndarray:
-    """The mean of each series `[B, N]`, NaN where missing, `[B]`; 0 of one that is all missing."""
+    """The mean of each series `[B, N]`, NaN where missing, `[B]`; 0 where all are missing."""
     counts = np.sum(~np.isnan(values), axis=-1)
     return np.nansum(values, axis=-1) / np.maximum(counts, 1)
 
@@ -173,9 +173,9 @@ class StartRules:
     """The rules by which hyperparameters start, one for each kind.
 
     Without `draw`, numbers between 0 and 1, a rule gives one value, the start of a fit. With it a
-    rule gives a value drawn around the same scales, the start of one of several fits. Each of
-    so many `lengthscales` takes another place between the spacing of x and its span; tones of
-    `described` frequencies belong to other terms of the kernel.
+    rule gives a value drawn around the same scales, the start of one of several fits. Length
+    scales, `lengthscales` in number, take different places between the spacing of x and its span;
+    tones of `described` frequencies belong to other terms of the kernel.
     """
 
     def __init__(
@@ -212,11 +212,11 @@ class StartRules:
         return self.scattered(self.power, 2.0)
 
     def trend_variance(self, degree: int) -> float:
-        """A variance: that of a power of x in the data, or the share of the kernel if larger."""
+        """A variance: the mean square of the trend in the data, or the kernel's share if larger."""
         return self.scattered(max(self.power, self.scales.slow.get(degree, 0.0)), 2.0)
 
     def noise_variance(self) -> float:
-        """A variance of noise: the floor of the periodogram; drawn from 1e-6 to 1 of that of z."""
+        """A noise variance: the floor of the periodogram; drawn, 1e-6 to 1 of the variance of z."""
         if self.draw is None:
             return self.scales.noise
         return float(self.scales.variance * 10.0 ** (-6.0 * self.uniform()))
@@ -224,7 +224,7 @@ class StartRules:
     def lengthscale(self) -> Any:
         """A length scale between spacing and span, on the log scale.
 
-        Of m length scales the k-th at (k + 1)/(m + 1) of the way; drawn from one to two spans.
+        The k-th of m is at k/(m + 1) of the way; drawn ones lie between one spacing and two spans.
         """
         self.lengthscales_taken += 1
         way: Any = self.lengthscales_taken / (self.lengthscales + 1)
@@ -243,9 +243,9 @@ class StartRules:
     def frequency(self) -> Any:
         """The frequency of the next strongest tone that no other term of the kernel describes.
 
-        Drawn from the strongest by their power, that of tones that others describe counting less.
-        In a product with a rotation it is from the frequency of that, by less than half a cycle per
-        step of a regular x, whose tones are the same a cycle per step apart.
+        Drawn from the strongest by power, where tones that other terms describe count less. In a
+        product with a rotation it counts from the frequency of the rotation, at most half a cycle
+        per step of a regular x, on which tones a cycle per step apart are the same.
         """
         frequencies, shares = (
             self.scales.tones_over_dimensions if self.is_of_each else self.scales.tones
@@ -258,16 +258,16 @@ class StartRules:
             number = next(tone for tone in free if tone not in self._started_tones)
             self._started_tones.add(number)
             return self._from_origin(frequencies[number])
-        # Weak tones are drawn too: that of a short envelope is wide and low.
+        # Weak tones are drawn too: the peak of a short envelope is wide and low.
         weights = np.sqrt(np.where(is_free, shares, 0.05 * shares)) + 0.05
         number = int(np.searchsorted(np.cumsum(weights) / np.sum(weights), self.uniform()))
         number = min(number, len(frequencies) - 1)
         return self._from_origin(frequencies[number] + (self._uniforms() - 0.5) / self.span)
 
     def _is_free(self, frequencies: np.ndarray) -> np.ndarray:
-        """Which tones no other term of the kernel describes, bool `[K]`."""
+        """Whether each tone is described by no other term of the kernel, bool `[K]`."""
         described = [*self.described, *([] if self.origin is None else [np.asarray(self.origin)])]
-        if not self.is_of_each:  # of vectors beside a number there is no telling
+        if not self.is_of_each:  # vectors cannot be compared with a number
             described = [tone for tone in described if not tone.ndim]
         free = np.ones(len(frequencies), bool)
         for tone in described:
@@ -276,7 +276,7 @@ class StartRules:
         return free
 
     def _from_origin(self, frequency: Any) -> Any:
-        """A frequency less that of the rotations around it."""
+        """A frequency less the frequency of the rotations around it."""
         if self.origin is None or self.is_of_each:
             return frequency
         distance = frequency - self.origin

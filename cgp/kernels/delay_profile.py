@@ -71,7 +71,7 @@ class ExponentialDelays(ScaledDelays):
         covariance  variance / (1 + i2π delay_spread (f1 − f2)).
 
     Times `Rotation(frequency=-delay)` the first echo comes after a delay. The profile is no
-    rational function, so that the kernel is not Markov. It is that of `Szego`, whose decay is
+    rational function, so that the kernel is not Markov. It is `Szego` with a decay of
     `1/(2 delay_spread)`, under the names of a channel.
 
     Args:
@@ -134,7 +134,7 @@ class UniformDelays(ScaledDelays):
     Times `Rotation(frequency=-delay)` the first echo comes after a delay. It is not Markov.
 
     Args:
-        width: From the first to the last delay, positive; in seconds where x is in hertz.
+        width: The range of the delays, positive; in seconds where x is in hertz.
         variance, fixed, priors, name, dtype: As for `ExponentialDelays`.
 
     Raises:
@@ -177,11 +177,11 @@ class TappedDelays(DelayProfile):
         covariance  Σ powers[k] e^{−i2π delays[k] (f1 − f2)}
 
     It is the kernel `Constant(power) * Rotation(frequency=-delay)`, summed over the taps, and
-    Markov as this is: each tap is a state that turns. With delays on a grid that are fixed it
-    learns a profile of any shape.
+    Markov: each tap is a state that turns. With fixed delays on a grid it learns a profile of any
+    shape.
 
     Args:
-        delays: Of the taps, `[K]`, of either sign, in seconds where x is in hertz; learned.
+        delays: Delays of the taps, `[K]`, of either sign, in seconds where x is in hertz; learned.
         powers: `E|h[k]|²` of the taps, `[K]`, positive; in squared units of H. Left out, they are 1
             until the first fit starts them, equal, from the data (see `Kernel`).
         fixed: Names of parameters that training leaves alone: "delays" where they are exact.
@@ -203,7 +203,7 @@ class TappedDelays(DelayProfile):
     powers: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
-        """Delays, as many as there are taps, and their powers."""
+        """The initial delays and powers of the taps."""
         delays, powers = vector_of(arguments["delays"], "delays"), arguments["powers"]
         if powers is not None and np.shape(powers) != delays.shape:
             raise ValueError(
@@ -234,7 +234,7 @@ class TappedDelays(DelayProfile):
     def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
         """The covariance between frequencies, the transform of the power-delay profile."""
         lag = (f1 - f2)[..., 0]
-        # One after the other: an array of pairs and taps would not fit where those of pairs do.
+        # Tap by tap: an array of pairs and taps may not fit into memory where one of pairs does.
         turned = [(power, *cosine_and_sine(-delay * lag)) for delay, power in self._taps()]
         re = tf.add_n([power * cosine for power, cosine, _ in turned])
         return tf.complex(re, tf.add_n([power * sine for power, _, sine in turned]))
@@ -270,16 +270,16 @@ class Szego(Kernel):
         pseudo-covariance  variance · 2 decay / (2 decay + i2π (f1 + f2)),
 
     the latter where h is real, so that `H(−f) = conj(H(f))`, and zero where h is complex and proper
-    (Bect, Georg, Römer & Schöps, 2023, arXiv:2307.13484). Frequencies that are positive and far
-    above the decay make both alike. Times `Rotation(frequency=-delay)` the response begins after a
+    (Bect, Georg, Römer & Schöps, 2023, arXiv:2307.13484). For positive frequencies far above
+    the decay both cases agree. Times `Rotation(frequency=-delay)` the response begins after a
     delay; a real response has no such product, as its pseudo-covariance would turn as well.
 
     Args:
         variance: `E|H|²`, positive; in squared units of H.
         decay: The decay rate of the envelope of h, positive; in nepers per unit of time, time
             counting in cycles per unit of f (nanoseconds where f is in gigahertz).
-        real_response: Whether h is real, as those of physical systems are. Frequencies then count
-            from zero; leave it False where f has another origin, a carrier for instance.
+        real_response: Whether h is real, as in physical systems. Frequencies then count from zero;
+            leave it False where f has another origin, a carrier for instance.
         fixed, priors, name, dtype: As for `RBF`.
 
     Raises:

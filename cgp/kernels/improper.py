@@ -32,7 +32,7 @@ class UnaryCombination(Combination):
         return self.parts[0]
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """The parameters that scale all moments, those of the kernel inside."""
+        """The parameters of the kernel inside that scale all moments."""
         return self.kernel.scale_parameters()
 
 
@@ -45,7 +45,7 @@ class Conjugate(UnaryCombination):
     Args:
         kernel: The kernel of z.
         name: A name.
-        dtype: That of the kernel.
+        dtype: The dtype of the kernel.
 
     Example:
         >>> from cgp.kernels import Conjugate, Rotation
@@ -83,7 +83,7 @@ class Conjugate(UnaryCombination):
 class WidelyLinear(UnaryCombination):
     """The improper kernel of `z = u + c conj(u)`, u being a process of the given kernel.
 
-    With K and C the moments of u (C = 0 when it is proper), those of z are
+    With K and C the moments of u (C = 0 when it is proper), the moments of z are
 
         covariance         K + c̄ C + c C̄ + |c|² K̄,
         pseudo-covariance  C + c (K + K̄) + c² C̄,
@@ -98,7 +98,7 @@ class WidelyLinear(UnaryCombination):
             that moves on a line. Its argument is twice the angle of the ellipse's long axis.
         priors: TFP distributions of parameters, by name; of the coefficient, of its [re, im].
         fixed, name: As for `RBF`.
-        dtype: That of the kernel.
+        dtype: The dtype of the kernel.
 
     Example:
         >>> from cgp.kernels import RBF, WidelyLinear

@@ -43,7 +43,7 @@ def linear_sde(
 
     Args:
         generator: The drift A, whose eigenvalues have negative real parts, and the diffusion W,
-            Hermitian and positive semidefinite; `[n, n]`, of any dtype, the form of that of A.
+            Hermitian and positive semidefinite; `[n, n]`, of any dtype; the form has A's dtype.
         h: The emission, `[n]`, real or complex.
         stationary: The covariance of the state, `[n, n]`, where it is known: the solution P of the
             Lyapunov equation `A P + P Aᴴ + W = 0`.
@@ -157,7 +157,7 @@ def _series(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`F − 1` and Q over short steps, `[...]`.
 
-    The derivatives of Q at 0 are L[1] = W, L[k+1] = A L[k] + L[k] Aᴴ. The powers are those of
+    The derivatives of Q at 0 are L[1] = W, L[k+1] = A L[k] + L[k] Aᴴ. Powers are taken of
     `A / size` and of `size · step`, so that none overflows or underflows.
     """
     A = A / real_as(size, A.dtype)
@@ -191,20 +191,20 @@ def _lyapunov(A: tf.Tensor, W: tf.Tensor) -> tf.Tensor:
 class MarkovApproximation(UnaryCombination):
     """A Markov approximation of a kernel that is not Markov, for `StateSpaceGP`.
 
-    Its covariance is that of the approximation, in `ExactGP` too.
+    Its covariance is the approximate one, in `ExactGP` too.
 
     - `Periodic`: `order` harmonics of either sign, weighted by Bessel functions,
       `I_j(ℓ⁻²) e^{−ℓ⁻²}` (Solin & Särkkä, AISTATS 2014); 2 order + 1 states. The error is the share
       of the higher harmonics in the variance.
     - `RBF`: the reciprocal of its spectral density, truncated after `order` terms of its power
-      series (Hartikainen & Särkkä, MLSP 2010), at the same variance; `order` states. Of orders 1
+      series (Hartikainen & Särkkä, MLSP 2010), at the same variance; `order` states. For orders 1
       to 8 the error is at most 0.42, 0.14, 0.053, 0.022, 0.0095, 0.0043, 0.0020 and 0.00092 of it.
 
     Args:
         kernel: A `Periodic` or an `RBF` over one-dimensional inputs. Its parameters are shared.
         order: Harmonics of a `Periodic`, at least 1; states of an `RBF`, 1 to 8.
         name: A name.
-        dtype: That of the kernel.
+        dtype: The dtype of the kernel.
 
     Raises:
         TypeError: Another kernel.
@@ -292,8 +292,8 @@ def _periodic(
 def _rbf(order: int, variance: tf.Tensor, lengthscale: tf.Tensor) -> MarkovForm:
     """The form of a cascade of first-order systems, one state for each stable pole.
 
-    In units of the length scale the spectral density is `S(ω) ∝ 1 / Σ_k (ω²/2)ᵏ/k!`; the poles are
-    its own in the left half plane of s = iω.
+    In units of the length scale the spectral density is `S(ω) ∝ 1 / Σ_k (ω²/2)ᵏ/k!`; the cascade
+    has its poles in the left half plane of s = iω.
     """
     from scipy.linalg import solve_continuous_lyapunov  # here: importing it takes long
 
@@ -326,13 +326,13 @@ class Driven(Combination):
     1960). Slow changes of χ pass through as they are; near the frequency they resonate.
 
     Args:
-        resonance: `Matern12(...) * Rotation(...)`: its length scale and frequency are those of s.
+        resonance: `Matern12(...) * Rotation(...)`, of the length scale and the frequency in s.
             Its variance is a gain: keep it fixed at 1, as the excitation has a variance too.
         excitation: The kernel of χ: Markov and stationary; sums and products are fine. Not `White`,
-            which has no effect in a differential equation. An improper one, as winds and tides
-            along an ellipse are, makes an improper process.
+            which has no effect in a differential equation. An improper excitation, as by winds and
+            tides along an ellipse, makes an improper process.
         name: A name.
-        dtype: That of the kernels.
+        dtype: The dtype of the kernels.
 
     Raises:
         TypeError: No kernels.
@@ -373,12 +373,12 @@ class Driven(Combination):
 
     @property
     def resonance(self) -> Kernel:
-        """The kernel whose length scale and frequency are those of the resonance."""
+        """The kernel with the length scale and the frequency of the resonance."""
         return self.parts[0]
 
     @property
     def excitation(self) -> Kernel:
-        """The kernel of the process that drives it."""
+        """The kernel of the driving process."""
         return self.parts[1]
 
     def _pole(self, kernel: Kernel) -> tuple[tf.Tensor, tf.Tensor]:
@@ -414,9 +414,9 @@ class Driven(Combination):
     def markov_form(self) -> MarkovForm:
         """The state-space form of the cascade.
 
-        The state is that of the excitation, `χ = h s + g conj(s)`, and p; of an improper one it is
-        the part of p that h s drives and the conjugate of the part that g conj(s) drives, which is
-        linear in s: its pole, gain and g are the conjugates.
+        The state holds the state s of the excitation, `χ = h s + g conj(s)`, and p. For an improper
+        χ it holds p in two parts: the part driven by h s, and the conjugate of the part driven by
+        g conj(s), which is linear in s, with the conjugates of pole, gain and g.
         """
         pole, gain = self._pole(self.resonance)
         (A, W), form = self._excitation_form()
@@ -435,11 +435,11 @@ class Driven(Combination):
         return linear_sde(Generator(A, W), tf.roll(last, -1, axis=0))._replace(h_conj=last)
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """The parameters that scale all moments, those of the excitation."""
+        """The parameters of the excitation that scale all moments."""
         return self.excitation.scale_parameters()
 
     def left_out(self) -> list[Parameter]:
-        """The hyperparameters without a value, but for the gain where there is a variance."""
+        """The hyperparameters without a value, except the gain beside a variance with a value."""
         return left_out_of_factors(self.parts)
 
     def shares(self, power: float, is_selected: Callable[[Parameter], bool]) -> list[float]:

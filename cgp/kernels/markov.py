@@ -7,7 +7,7 @@ cascade, the state that drives comes before the state that is driven. Process no
 sums of positive terms: the difference of stationary covariances, `P − F P Fᴴ`, would lose all
 digits over short steps.
 
-Each kernel has its own form in its own class; here is what they share.
+The form of each kernel is in its class; this module has the parts that they share.
 """
 
 import itertools
@@ -39,8 +39,8 @@ class MarkovForm(NamedTuple):
 
     `z(x) = h s(x) + h_conj conj(s(x))`; from a point x to the next, at x + step, the state becomes
     `F s + q`, `E[q qᴴ] = Q`. Points and steps are real tensors of any shape `[...]`, matrices are
-    complex tensors `[..., n, n]`, all of the precision of the kernel. Of a stationary differential
-    equation `linear_sde` makes the form.
+    complex tensors `[..., n, n]`, all of the precision of the kernel. `linear_sde` makes the form
+    of a stationary differential equation.
 
     Example:
         A random walk that starts at x = 0, of unit variance per unit of x.
@@ -128,7 +128,7 @@ def stationary_form(
     h: tf.Tensor,
     generator: Generator | None = None,
 ) -> MarkovForm:
-    """The form of a proper stationary process, of the transition and noise over steps."""
+    """The form of a proper stationary process, from its transition and noise over steps."""
     return MarkovForm(
         lambda step: discretized(step)[0],
         lambda x, step: discretized(step),
@@ -273,14 +273,14 @@ def widely_linear(form: MarkovForm, coefficient: tf.Tensor) -> MarkovForm:
 
 # --- terms in closed form ------------------------------------------------------------------------
 
-# Compiled ops compute the transitions of a sum of Matérn processes times rotations from few numbers
-# of each, its terms, where `markov_form` has functions that return matrices.
+# Compiled ops compute the transitions of a sum of Matérn processes times rotations from its terms,
+# of a few numbers each, where `markov_form` has functions that return matrices.
 
 
 class Term(NamedTuple):
     """An independent term of a sum of processes: a Matérn process times a rotation.
 
-    Its states are those of `matern_form`, the last of them is the signal. All numbers are real
+    It has the states of `matern_form`, of which the last is the signal. All numbers are real
     scalars of the precision of the kernel.
     """
 
@@ -295,7 +295,7 @@ Terms = tuple[Term, ...]
 
 
 def terms_of_sum(processes: Sequence[Terms | None]) -> Terms | None:
-    """The terms of a sum of processes; None where those of one process are not known."""
+    """The terms of a sum of processes; None unless the terms of each process are known."""
     of_processes = [terms for terms in processes if terms is not None]
     return tuple(itertools.chain(*of_processes)) if len(of_processes) == len(processes) else None
 

@@ -15,7 +15,7 @@ from cgp.training.parameters import Parameter
 LARGEST = {dtype: 0.25 * float(np.sqrt(np.finfo(dtype).max)) for dtype in ("float64", "float32")}
 """The largest number of each dtype to work with: squares of differences beyond it overflow."""
 
-# How many samples of a stream show how far apart its samples are.
+# The number of recent samples of a stream that show their spacing.
 _RECENT = 8
 
 
@@ -114,7 +114,7 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
 
 
 def _refuse_lines(x: Any, name: str) -> None:
-    """Raises for a tuple of the lines of a grid, more of them than points have dimensions."""
+    """Raises for a tuple of the coordinates of a grid, which is not an array of its points."""
     if not isinstance(x, tuple) or len(x) < 2:
         return
     shapes: list[tuple[int, ...]] = [tuple(getattr(line, "shape", ())) for line in x]
@@ -192,15 +192,15 @@ def _check_rounding(x: np.ndarray, dtype: str, name: str, moved: np.ndarray | No
 
 def _steps(values: np.ndarray) -> np.ndarray:
     """The steps between sorted numbers `[N, ...]`, `[N − 1, ...]`."""
-    # Of integers as of unsigned ones, whose differences wrap around to the right ones.
+    # Integers as unsigned ones, whose differences wrap around to the right values.
     return np.diff(values.astype(np.uint64) if values.dtype.kind == "i" else values, axis=0)
 
 
 class RecentInputs:
-    """The last inputs of a stream, with whose steps the rounding of the next is compared.
+    """The last inputs of a stream, whose steps bound the rounding of the next input.
 
-    One number has no step. It is compared with those before it by the rule of `as_points`: rounding
-    may move it by a tenth of the median step between the last few, wherever it lies.
+    A single number has no step. The rule of `as_points` applies to it and the inputs before it:
+    rounding may move it by a tenth of the median step between the last few, wherever it lies.
     """
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ class RecentInputs:
             moved, series = _moved(x, dtype), np.sort([*recent, x], axis=0)
             steps = _steps(series)
             smallest = np.min(np.where(steps > 0, steps, np.inf), axis=0)
-            # Mostly the smallest step shows that all is well, in little time.
+            # The smallest step, which is quick to find, is a sufficient check for most inputs.
             for i in map(tuple, np.argwhere(moved > 0.1 * smallest)):
                 _check_rounding(series[:, *i], dtype, name, moved[i])
         recent.append(x)

@@ -1,4 +1,4 @@
-"""Rotations: a tone over time, which is a delay over frequency, and a damped one on an ellipse."""
+"""Rotations: tones over time, delays over frequency, and a damped rotation along an ellipse."""
 
 import math
 from typing import Any, Self
@@ -38,15 +38,15 @@ class Rotation(Kernel):
     kernel, a signal that turns: the kernel describes the envelope. Over a frequency axis it is a
     delay: the response `e^{−i2πfτ}` of a line of delay τ is `Rotation(frequency=-τ)`.
 
-    Frequencies inside of what a rotation multiplies are from its own: that of the inner rotation in
-    `(Matern52() + Matern52() * Rotation()) * Rotation()` is the delay of an echo after the first
-    wave. Over regular x give the outer one, and fix it: the first wave and the echo can change
-    places with no change of the likelihood, and the prediction between the points is another.
+    Frequencies inside a kernel that a rotation multiplies count from its frequency: the inner one
+    in `(Matern52() + Matern52() * Rotation()) * Rotation()` is the delay of an echo after the first
+    wave. Over regular x give the outer frequency, and fix it: the first wave and the echo can
+    change places with the same likelihood, but another prediction between the points.
 
     Args:
         frequency: In cycles per unit of x, of either sign; one number, or one for each dimension of
-            x, as it is if left out. An optimizer of Keras moves it by its learning rate times a
-            hundredth of this value, `LBFGS` as far as the likelihood says: let the latter find it.
+            x, also if left out. An optimizer of Keras moves it by its learning rate times a
+            hundredth of this value, `LBFGS` as far as the likelihood says: prefer `LBFGS`.
         fixed, priors, name, dtype: As for `RBF`.
 
     Example:
@@ -67,7 +67,7 @@ class Rotation(Kernel):
 
     @property
     def turn(self) -> Parameter:
-        """The frequency by which the rotation shifts those of the other factors of a product."""
+        """The frequency by which the rotation shifts the other factors of a product."""
         return self.frequency
 
     def has_level(self, x: np.ndarray) -> bool:
@@ -125,19 +125,19 @@ class Rotation(Kernel):
         """A rotation that starts at the highest peak of the periodogram of `(x, z)`, or several.
 
         The likelihood of a frequency has a maximum for each side lobe of each peak, so that an
-        optimiser must start within about one cycle per span of x. The periodogram of data without
-        their mean, `|Σ z e^{−i2πfx}|²`, is on a grid of a quarter of that, between plus and minus
-        half of a cycle per median step of x.
+        optimiser must start within about one cycle per span of x. The periodogram of data less
+        their mean, `|Σ z e^{−i2πfx}|²`, has a grid in steps of a quarter of a cycle per span,
+        between plus and minus half of a cycle per median step of x.
 
         Args:
             x: Times, or any one-dimensional input, `[N]`, in any order and spacing.
             z: Complex signal, `[N]`; NaN, or hidden by a mask, where missing.
-            count: How many rotations, at the highest peak of what the tones before, which are
-                fitted together, leave. None for one alone.
+            count: The number of rotations, each at the highest peak of the residual after the tones
+                before it, which are fitted together. None for one rotation.
             **kwargs: As for the constructor.
 
         Returns:
-            A `Rotation` at the peak, refined between grid points; with a count, a list of so many.
+            A `Rotation` at the peak, refined between grid points; with a count, a list of them.
 
         Raises:
             TypeError: Complex x or real z.
@@ -205,8 +205,8 @@ def _largest(x: tf.Tensor) -> np.ndarray:
 def cosine_and_sine(turns: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The cosine and sine of `2π turns`, each shaped like `turns`.
 
-    Those of all pairs of points are a large part of a covariance matrix: the op takes a tenth of
-    the time of TensorFlow's functions, and its gradient needs neither of them again.
+    For all pairs of points they are a large part of the work for a covariance matrix: the op takes
+    a tenth of the time of TensorFlow's functions, and its gradient computes neither again.
     """
     if native.serves_here(turns):
         cosine, sine = native.op("cgp_turn")(turns)
@@ -239,15 +239,15 @@ class EllipticalOU(Kernel):
         α₁ = damping,    β₁ = 2π frequency (1 + |c|²) / (1 − |c|²),
         −α₂ + iβ₂ = −i4π frequency c / (1 − |c|²),
 
-    so that `α₂² + β₂² < β₁²`. W is improper as z is, of diffusion `A = E|dW|²/dx`. The process is
-    that of `WidelyLinear(Matern12(lengthscale=1/damping) * Rotation(frequency), c)`.
+    so that `α₂² + β₂² < β₁²`. W is improper as z is, of diffusion `A = E|dW|²/dx`. The process
+    has the kernel `WidelyLinear(Matern12(lengthscale=1/damping) * Rotation(frequency), c)`.
 
     Args:
         variance: `E|z|²`, positive; in squared units of z.
         damping: α₁, positive; per unit of x.
-        frequency: Of the turns along the ellipse, in cycles per unit of x; positive anticlockwise.
-        coefficient: c, complex, of modulus at most 1: (a − b) / (a + b) of the half-axes a and b of
-            the ellipse in modulus, its argument twice the angle of the long one.
+        frequency: Turns along the ellipse, in cycles per unit of x; positive anticlockwise.
+        coefficient: c, complex, of modulus (a − b) / (a + b), at most 1, for an ellipse of
+            half-axes a and b; its argument is twice the angle of the long axis.
         priors: TFP distributions of parameters, by name; of the coefficient, of its [re, im].
         fixed, name, dtype: As for `RBF`.
 
@@ -296,7 +296,7 @@ class EllipticalOU(Kernel):
             **kwargs: As for the constructor.
 
         Raises:
-            ValueError: A drift that is not that of a damped rotation.
+            ValueError: A drift that does not describe a damped rotation.
         """
         gamma = complex(-alpha2, beta2)
         if not (alpha1 > 0.0 and abs(gamma) < abs(beta1) and diffusion > 0.0):
@@ -340,7 +340,7 @@ class EllipticalOU(Kernel):
         return 2.0 * float(self.damping) * float(self.variance)
 
     def _scaled_variance(self) -> tf.Tensor:
-        """The variance of u over 1 − |c|², which is that of z over 1 + |c|²."""
+        """The variance of u over 1 − |c|², equal to the variance of z over 1 + |c|²."""
         return self.variance.value / (1.0 + squared_modulus(self.coefficient.value))
 
     def _transition(self, step: tf.Tensor) -> tf.Tensor:

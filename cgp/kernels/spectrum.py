@@ -83,14 +83,14 @@ def matern_spectrum(variance: float, lengthscale: float, smoothness: float) -> S
 def spectrum_of_form(form: MarkovForm) -> Spectrum | None:
     """The spectrum of a stationary process `ds = A s dx + dβ`, `z = h s + g conj(s)`.
 
-    `S(f) = h G W Gᴴ hᴴ` with `G = (i2πf − A)⁻¹`, and that of `conj(g) s` at −f (Särkkä & Solin,
-    *Applied Stochastic Differential Equations*, 2019, §12.3). None where the form has no such
-    equation, or a part of it never forgets.
+    `S(f) = h G W Gᴴ hᴴ` with `G = (i2πf − A)⁻¹`, plus the density of `conj(g) s` at −f (Särkkä &
+    Solin, *Applied Stochastic Differential Equations*, 2019, §12.3). None where the form has no
+    such equation, or a part of it never forgets.
     """
     if form.generator is None or not form.is_stationary:
         return None
     A, W = (np.asarray(a, complex) for a in form.generator)
-    # Of a part that never forgets, the eigenvalue is imaginary up to rounding.
+    # A part that never forgets has an eigenvalue that is imaginary up to rounding.
     size = np.max(np.abs(A))
     if not np.all(np.linalg.eigvals(A).real < -1e-12 * size):
         return None
@@ -111,27 +111,27 @@ def spectrum_of_form(form: MarkovForm) -> Spectrum | None:
     return sum_of_spectra([spectrum, of_conjugate.conjugate()])
 
 
-# Of a grid of a periodogram: what a regular series of a million points needs.
+# The most frequencies of a periodogram, enough for a regular series of a million points.
 _MOST_FREQUENCIES = 4_000_000
-# Products of frequencies and points that a sum takes directly; beyond it a transform is faster.
+# The most products of frequencies and points summed directly; beyond it a transform is faster.
 _MOST_PRODUCTS = 20_000_000
 
-# Points of several dimensions whose periodogram is a product of matrices.
+# The most points of several dimensions, whose periodogram is a product of matrices.
 _MOST_POINTS = 2_000
 
 
 class Periodogram:
     """The periodogram `|Σ w z e^{−i2πfx}|²` of series `[B, N]` at places `[N]`, summed over series.
 
-    Between plus and minus half of a cycle per median step of x, on a grid of a quarter of a cycle
-    per span. Long series are spread over a fine regular grid of x first, which moves a peak by a
-    small part of the spacing of its frequencies. Squares of z neither overflow nor underflow; a
-    span of so many steps that the grid would have over four million frequencies is an error.
+    The grid has steps of a quarter of a cycle per span, between plus and minus half of a cycle per
+    median step of x. Long series are spread over a fine regular grid of x first, which moves a peak
+    by a small part of the spacing of its frequencies. Squares of z neither overflow nor underflow;
+    a span of so many steps that the grid would have over four million frequencies is an error.
     """
 
     def __init__(self, x: np.ndarray, z: np.ndarray):
         steps = np.diff(np.sort(x))
-        with np.errstate(over="ignore"):  # of a span that is infinite, and refused
+        with np.errstate(over="ignore"):  # an infinite span is refused below
             self.step, self.span = np.median(steps[steps > 0]), np.ptp(x)
         if not self.span < 0.25 * _MOST_FREQUENCIES * self.step:
             raise ValueError(
@@ -185,7 +185,7 @@ class Periodogram:
             np.add.at(spread, lower, (1.0 - share) * series)
             np.add.at(spread, lower + 1, share * series)
             powers += np.abs(np.fft.fft(spread)) ** 2
-        powers /= np.sinc(frequencies * pitch) ** 4  # what sharing takes from high frequencies
+        powers /= np.sinc(frequencies * pitch) ** 4  # sharing attenuates high frequencies
         return np.interp(self.grid, frequencies[order], powers[order])
 
     def _at_frequencies(self, frequencies: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -195,10 +195,10 @@ class Periodogram:
         return np.sum(np.abs(np.concatenate(sums)) ** 2, axis=1)
 
     def floor(self) -> float:
-        """The variance of white noise of which half of the frequencies have less power.
+        """The variance of white noise with the median power of the data.
 
-        Of data under Hann's window, which keeps strong parts at their frequencies. Over places at
-        random, what a strong part leaks elsewhere is in the floor too.
+        The data are under Hann's window, which keeps strong parts at their frequencies. Over places
+        at random, the leakage of a strong part is in the floor too.
         """
         place = (self.x - self.x.min()) / self.span
         window = np.sin(np.pi * np.clip(place, 0.0, 1.0)) ** 2
@@ -212,15 +212,15 @@ def peaks_over_dimensions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The strongest tones `e^{i2π f·x}` over several dimensions, as `Periodogram.peaks` for one.
 
-    The periodogram is a product of matrices, as the phases of a frequency are of its coordinates,
-    on a grid of half of a cycle per span. Of many points those of a random part are taken.
+    The periodogram, on a grid of half of a cycle per span, is a product of matrices, as the phase
+    factors are products over the dimensions. Of many points a random subset is used.
 
     Args:
         x: Points, `[N, D]`, D > 1.
         z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
         highest: The largest frequency of each dimension, `[D]`.
-        spans: Those of x, `[D]`.
-        count: How many tones: frequencies `[count, D]`, and the share of the power of each.
+        spans: The spans of x, `[D]`.
+        count: The number of tones, returned as frequencies `[count, D]` and shares of the power.
     """
     if len(x) > _MOST_POINTS:
         sampled_rows = np.random.default_rng(0).choice(len(x), _MOST_POINTS, replace=False)
@@ -243,7 +243,7 @@ def peaks_over_dimensions(
         power = sum(np.abs((first_phases * series) @ joint_phases.T) ** 2 for series in residual)
         place = np.unravel_index(np.argmax(power), [len(grid) for grid in grids])
         peak = np.array([grid[i] for grid, i in zip(grids, place, strict=True)])
-        for dimension, step in [*enumerate(0.25 / spans)] * 2:  # one at a time
+        for dimension, step in [*enumerate(0.25 / spans)] * 2:  # one dimension at a time
             near = np.tile(peak, (3, 1))
             near[:, dimension] += step * np.array([-1.0, 0.0, 1.0])
             powers = np.sum(np.abs(np.exp(-2j * np.pi * near @ x.T) @ residual.T) ** 2, axis=1)
@@ -259,10 +259,10 @@ def _pursued(
     highest: Callable[[np.ndarray], Any],
     tones_of: Callable[[list], np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The frequencies of so many tones, and the share of the power that each explains.
+    """The frequencies of `count` tones, and the share of the power that each explains.
 
-    One after the other the highest peak is taken, and the tones so far are fitted together
-    and subtracted (orthogonal matching pursuit: Pati, Rezaiifar & Krishnaprasad, 1993).
+    Each time the highest peak is taken, and the tones so far are fitted together and subtracted
+    (orthogonal matching pursuit: Pati, Rezaiifar & Krishnaprasad, 1993).
     """
     frequencies: list = []
     shares, residual = [], z
@@ -289,7 +289,7 @@ def _power(z: np.ndarray) -> float:
 def deviations(z: np.ndarray) -> tuple[np.ndarray, float]:
     """Deviations from the mean of each series, over their largest modulus, and the modulus.
 
-    Their squares neither overflow nor underflow. Of a constant signal they are zero.
+    Their squares neither overflow nor underflow. They are zero for a constant signal.
     """
     largest = max(np.abs(z.real).max(), np.abs(z.imag).max())
     if not largest > 0:

@@ -2,7 +2,7 @@
 
 A real covariance makes a proper complex process: its real and imaginary parts are independent, and
 each has half of the variance. Formulas after Rasmussen & Williams, *Gaussian Processes for Machine
-Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|; where one is TensorFlow Probability's, a
+Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|; where TensorFlow Probability has one, a
 `Kernel` adds hyperparameters that are Keras weights. Matérn kernels of half-integer smoothness are
 Markov.
 """
@@ -58,7 +58,7 @@ class Stationary(Kernel):
         self.is_markov = self.is_markov and self.lengthscale.variable.ndim == 0
 
     def correlation(self) -> Any:
-        """The kernel at unit variance and length scale, one of TensorFlow Probability's."""
+        """The kernel at unit variance and length scale, from TensorFlow Probability."""
         return getattr(psd_kernels(), self.tfp_name)()
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
@@ -79,8 +79,8 @@ class RBF(Stationary):
 
     Args:
         variance: `E|z|²`, positive; in squared units of z.
-        lengthscale: In units of x, positive; one number, or one for each dimension of x, as it
-            is if left out. Left out, the first fit starts either from the data (see `Kernel`).
+        lengthscale: In units of x, positive; one number, or one for each dimension of x, also
+            if left out. A first fit starts values left out from the data (see `Kernel`).
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.
         name: A name for its parameters.
@@ -221,7 +221,7 @@ class Periodic(Kernel):
 
 
 class HalfIntegerMatern(Stationary):
-    """A Matérn kernel of smoothness order + ½; the arguments are those of `RBF`."""
+    """A Matérn kernel of smoothness order + ½; arguments as for `RBF`."""
 
     order: int  # the number of derivatives of the signal
 
@@ -318,7 +318,7 @@ def _incomplete_gamma(k: int, y: tf.Tensor) -> tf.Tensor:
 class Matern12(HalfIntegerMatern):
     """The Matérn-1/2 (Ornstein-Uhlenbeck) kernel `variance · e^{−r}`: continuous, rough signals.
 
-    The arguments are those of `RBF`.
+    Arguments as for `RBF`.
 
     Example:
         >>> from cgp.kernels import Matern12
@@ -333,7 +333,7 @@ class Matern12(HalfIntegerMatern):
 class Matern32(HalfIntegerMatern):
     """The Matérn-3/2 kernel `variance · (1 + √3 r) e^{−√3 r}`: once differentiable signals.
 
-    The arguments are those of `RBF`.
+    Arguments as for `RBF`.
 
     Example:
         >>> from cgp.kernels import Matern32
@@ -348,7 +348,7 @@ class Matern32(HalfIntegerMatern):
 class Matern52(HalfIntegerMatern):
     """The Matérn-5/2 kernel `variance · (1 + √5 r + 5r²/3) e^{−√5 r}`: twice differentiable.
 
-    The arguments are those of `RBF`.
+    Arguments as for `RBF`.
 
     Example:
         >>> from cgp.kernels import Matern52
@@ -421,9 +421,9 @@ class TwoScale(Kernel):
 
     Args:
         variance: `E|z|²` of both together, positive; in squared units of z.
-        lengthscale: The long one, in units of x, positive; one number, or one for each dimension.
+        lengthscale: The long scale, in units of x, positive; one number, or one for each dimension.
         ratio: The short length scale over the long one, between 0 and 1.
-        share: The part of the variance that is of the short scale, between 0 and 1.
+        share: The share of the short scale in the variance, between 0 and 1.
         fixed, priors, name, dtype: As for `RBF`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""White noise that is part of the signal, its integrals, which are random walks, and no signal."""
+"""White noise as a part of the signal, its integrals (random walks), and the zero kernel."""
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ class White(Kernel):
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """The starting variance, that of the white noise of the data."""
+        """The starting variance, the variance of the white noise in the data."""
         return rules.noise_variance()
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
@@ -74,8 +74,8 @@ class White(Kernel):
 class Zero(Kernel):
     """The covariance of no process: zero everywhere.
 
-    A Gaussian process with it is its mean in white noise: with a marginalised trend least squares,
-    with `cgp.means.Rational` a rational fit, whose uncertainty is that of the coefficients alone.
+    A Gaussian process with it is its mean in white noise: least squares with a marginalised trend,
+    a rational fit with `cgp.means.Rational`, in which the coefficients alone are uncertain.
 
     Args:
         name: A name.

@@ -19,8 +19,8 @@ class RealImag(keras.layers.Layer):
 
     Args:
         name: A name.
-        dtype: Of the real features, "float32" for layers of Keras at their default, to which the
-            values are rounded, or "float64".
+        dtype: The dtype of the real features: "float32" for layers of Keras at their default, to
+            which the values are rounded, or "float64".
 
     Input shape: complex, `[..., k]`.
 
@@ -28,7 +28,7 @@ class RealImag(keras.layers.Layer):
 
     Raises:
         TypeError: Values that are not complex.
-        ValueError: One number; in eager mode values that float32 has not.
+        ValueError: A single number; in eager mode values that float32 cannot hold.
 
     Example:
         >>> import numpy as np
@@ -59,7 +59,7 @@ class RealImag(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
 class ToComplex(keras.layers.Layer):
-    """Complex features of real ones: the first half real parts, the second imaginary parts.
+    """Complex features from real ones: the first half real parts, the second imaginary parts.
 
     It undoes `RealImag`, and stands between a layer of Keras and complex ones.
 
@@ -73,7 +73,7 @@ class ToComplex(keras.layers.Layer):
 
     Raises:
         TypeError: Complex features.
-        ValueError: An odd number of features, or none; in eager mode values that float32 has not.
+        ValueError: An odd number of features, or none; in eager mode values out of range.
 
     Example:
         >>> import numpy as np
@@ -103,7 +103,7 @@ class ToComplex(keras.layers.Layer):
 
 
 def _rounded(parts: tf.Tensor, dtype: str) -> tf.Tensor:
-    """Parts in another precision, or an error where that has no such numbers, eagerly."""
+    """Parts in another precision, or an error, eagerly, where it cannot hold the numbers."""
     rounded = tf.cast(parts, dtype)
     lost = tf.math.is_finite(parts) & ~tf.math.is_finite(rounded)
     if tf.executing_eagerly() and bool(tf.reduce_any(lost)):

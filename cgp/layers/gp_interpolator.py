@@ -42,7 +42,7 @@ def check_shapes(x: tf.TensorShape, z: tf.TensorShape, x_new: tf.TensorShape) ->
 
 
 def of_one_batch(x: tf.Tensor, z: tf.Tensor, x_new: tf.Tensor) -> tf.Tensor:
-    """The series in a graph, which fails where batch axes are not those of their positions."""
+    """The series in a graph, which fails where series and positions differ in batch axes."""
     z, checks = tf.convert_to_tensor(z), []
     for points, name in ((x, "x"), (x_new, "x_new")):
         if points.shape.rank > 2:
@@ -53,7 +53,7 @@ def of_one_batch(x: tf.Tensor, z: tf.Tensor, x_new: tf.Tensor) -> tf.Tensor:
 
 
 def with_noise_of_samples(data: Data) -> Data:
-    """Data of a graph, which fails where the known part of their noise is none."""
+    """Data in a graph, which fails where the known part of their noise is not a variance."""
     variance = data.noise.variance  # zero where z is missing
     if variance is None:
         return data
@@ -98,12 +98,12 @@ class GPInterpolator(HyperparameterLayer):
         x: Positions of the elements of z, `[N]` or `[N, D]`, for calls that give none.
         x_new: Positions where the signal is wanted, `[M]` or `[M, D]`, likewise.
         loss_weight: Factor of the loss that the layer adds: the negative log marginal likelihood of
-            the series, less that of priors, per observed element. 0 for no loss. A prior counts
+            the series, less the log prior, per observed element. 0 for no loss. A prior counts
             once in all the data of a `fit` of a `cgp` model, else once in each call.
         fixed: "noise_variance", to exclude it from training.
         priors: A TFP distribution of "noise_variance", by that name.
         name: A name.
-        dtype: "float64" (complex128 series) or "float32" (complex64); that of the kernel if None.
+        dtype: "float64" (complex128 series) or "float32" (complex64); as the kernel if None.
 
     Raises:
         TypeError: No kernel, or dtypes that differ.
@@ -185,7 +185,7 @@ class GPInterpolator(HyperparameterLayer):
     def parameters(self) -> dict[str, np.ndarray]:
         """The hyperparameters by name: constrained values, each shared one once.
 
-        One of the kernel that was left out, and that no fit has started yet, is NaN.
+        A hyperparameter of the kernel that was left out, and that no fit has started yet, is NaN.
         """
         return values_by_name(self.named_hyperparameters(), self._process.left_out())
 
@@ -212,7 +212,7 @@ class GPInterpolator(HyperparameterLayer):
         Args:
             inputs: `(x, z, x_new)`; or z alone, at the positions of the layer. z is complex,
                 `[B, N]`, NaN where missing; x are its positions, `[N, D]`, or `[B, N, D]` where
-                series have their own; x_new those where the signal is wanted, `[M, D]` or
+                series have their own; x_new are the positions of the result, `[M, D]` or
                 `[B, M, D]`. Positions of one dimension without a batch axis may be `[N]`.
             missing: Bool, broadcast against z: True where missing.
             noise_variance: The known part of the noise, to which the learned one is added: real,
@@ -224,9 +224,9 @@ class GPInterpolator(HyperparameterLayer):
 
         Raises:
             TypeError: A real z, complex positions, a precision that is not the layer's, no arrays.
-            ValueError: Shapes that do not fit, no series; eagerly, NaN in positions, noise that no
-                sample can have. Under XLA.
-            tf.errors.InvalidArgumentError: In a graph, batch axes or noise that cannot be.
+            ValueError: Shapes that do not fit, no series; compilation by XLA; eagerly, NaN in
+                positions, noise that no sample can have.
+            tf.errors.InvalidArgumentError: In a graph, batch axes that do not fit, or such noise.
         """
         if is_compiled_by_xla():
             raise ValueError(

@@ -91,9 +91,9 @@ def output_spec(model: LinearGaussian, shape: tuple) -> dict[str, keras.KerasTen
 
 
 class KalmanCell(Cell):
-    """The state predicted for the next observation, and its update by one.
+    """The state predicted for the next observation, and its update by an observation.
 
-    A state goes on with the present matrices, whatever those were before.
+    A state goes on with the present matrices, whatever the matrices were before.
     """
 
     State = StateArrays
@@ -167,7 +167,7 @@ class KalmanCell(Cell):
             check_diffuse(self._model, np.nan_to_num(sample.z if along else sample.z[..., None, :]))
 
     def as_stored(self, state: StateArrays) -> list[tf.Tensor]:
-        """Working values: of a widely linear model the mean of the real composite."""
+        """Working values: for a widely linear model the mean of the real composite."""
         return [self._model.form.split(state.mean), state.chol]
 
     def from_stored(self, arrays: Sequence[tf.Tensor]) -> StateArrays:
@@ -332,7 +332,7 @@ class KalmanCell(Cell):
         return output_spec(self._model, samples.z.shape[:-1])
 
     def forecast(self, state: StateArrays, ahead: int, inputs: Any = None) -> Forecast:
-        """The forecast of so many steps, the first that of the next observation, by a state."""
+        """The forecast of so many steps from a state, the first for the next observation."""
         start = self.learned_model.model().starting_from(*self.as_stored(state))
         result = forecast_of_start(start, whole_steps(ahead), inputs, self._rule)
         return Forecast(*(None if a is None else a.numpy() for a in result))

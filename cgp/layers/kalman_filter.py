@@ -44,19 +44,19 @@ _FEW = 3  # samples, which may all be far from zero
 
 @keras.saving.register_keras_serializable(package="cgp")
 class KalmanFilter(RunsOnline, Parameterized, Model):
-    """The Kalman filter of a complex or real linear Gaussian model, some matrices of it learned.
+    """The Kalman filter of a complex or real linear Gaussian model, with some matrices learned.
 
-    Missing elements are NaN in z, or `missing`, or all those of steps that a Keras mask calls
+    Missing elements are NaN in z, or `missing`, or all in steps that a Keras mask calls
     padding. If a layer before this one learns, give `missing`, or set the NaN after that layer: the
     gradient through a NaN would be NaN.
 
     Called on series `[B, T, M]` it returns a dictionary of moments of state and observation at each
-    time, and adds the negative log likelihood, less that of the priors, per observed element to the
+    time, and adds the negative log likelihood, less the log prior, per observed element to the
     losses; gradients pass to the layers on both sides. `fit(z)` learns by that alone. A prior
     counts once in all the data of a `fit` or `evaluate` of a `cgp` model, else once in each call.
     `step(z)` filters online; between calls the state is in the weights, and saved with them.
 
-    For a widely linear model the matrices, shown and learned, are those of the real composite,
+    For a widely linear model the matrices, shown and learned, are of the real composite,
     `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance; of a `NonlinearGaussian`
     the covariances that have a pseudo-covariance.
 
@@ -170,9 +170,9 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
 
         Returns:
             "predicted_mean", "filtered_mean" and their "…_variance", of the state before and after
-            each observation, `[B, T, n]`; "observation_mean", that of the observation before it
-            was seen, "innovation", what came less it, NaN where missing, and
-            "innovation_variance", `[B, T, M]`. Of a widely linear model "…_pseudo_variance" too.
+            each observation, `[B, T, n]`; "observation_mean", the predicted mean of the
+            observation, "innovation", z less this mean, NaN where missing, and
+            "innovation_variance", `[B, T, M]`. For a widely linear model also "…_pseudo_variance".
         """
         if isinstance(z, tuple | list):
             z, inputs = z
@@ -257,7 +257,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         return x
 
     def batch_of_shard(self, shard: Any) -> tuple[Any, float]:
-        """Series as those of a batch, and the number of their observations."""
+        """Series in the form of a batch, and the number of their observations."""
         x = self._batch(shard, None)
         z = np.asarray(x[0] if isinstance(x, tuple) else x)
         return tf.nest.map_structure(tf.convert_to_tensor, x), float(np.sum(~np.isnan(z)))
@@ -280,10 +280,10 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         Args:
             x: `[B, T, M]`, `[T, M]`, or `[T]` where M is 1; NaN where missing. Or a pair of series
                 `[B, T, M]` and of inputs `[B, T, k]`; or a dataset of batches. With an engine, a
-                list of such data, or of what the engine turns into them.
+                list of such data, or of objects that the engine turns into them.
             y: None: a filter learns from series alone.
             missing: Bool, broadcast against x: True where missing.
-            engine: What shares the shards of data out among workers, as for `cgp.Model.fit`.
+            engine: The engine that gives shards of data to workers, as for `cgp.Model.fit`.
             *args: Further arguments of Keras's `fit`.
             **kwargs: The same, by name.
 
@@ -353,11 +353,11 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
             z: `[M]`, or a number where M is 1, or `[B, M]` of B streams, as the first call decides;
                 NaN where missing.
             missing: Bool, broadcast against z: True where missing.
-            inputs: Of a model with B, `[k]` or `[B, k]`, or a number where k is 1: to the next z.
+            inputs: Inputs to the next z, of a model with B: `[k]`, `[B, k]`, or a number if k is 1.
 
         Returns:
             `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction
-            of z (by an `Iterated` rule or a likelihood it is of what stands for z, and a forecast
+            of z (with an `Iterated` rule or a likelihood, of an approximation of z, and a forecast
             only where z is missing), `innovation` z minus its mean, `filtered` the state after the
             update. The first and last are `(mean, variance, pseudo_variance)`.
 
@@ -388,14 +388,14 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         """The state predicted for the next observation: `(mean, chol)`, NumPy.
 
         `[n]` and `[n, n]`, or of B streams `[B, n]` and `[B, n, n]`; of a widely linear model the
-        mean is complex and the factor that of the real composite, `[..., 2n, 2n]`.
+        mean is complex and the factor of the real composite, `[..., 2n, 2n]`.
         """
         return super().state
 
     def set_state(self, mean: ArrayLike, chol: ArrayLike) -> None:
         """Sets the state predicted for the next observation, in the form of `state`.
 
-        After `cgp.statespace.filter` this is what a forecast of one step predicts.
+        After `cgp.statespace.filter` this is the prediction of a one-step forecast.
 
         Args:
             mean: `[n]`, or `[B, n]` of B streams; the first state or observation decides.
@@ -428,7 +428,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         """Forecasts states and observations from the present state, which stays as it is.
 
         Args:
-            steps: The number of steps, at least 1; the first is that of the next observation.
+            steps: The number of steps, at least 1; the first is for the next observation.
             inputs: Known inputs of a model with B, `[steps, k]`, or `[B, steps, k]` of B streams:
                 the first leads from the next observation to the one after it.
 
@@ -493,7 +493,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         """Reads the state of the streams, and makes them where there are none.
 
         Raises:
-            ValueError: A state that this filter could not have saved; the state is as it was.
+            ValueError: A state that this filter could not have saved; its own is unchanged.
         """
         weights = numbered(store)
         if {"0", "1"} <= set(weights):  # before streams are made, which would stay

@@ -32,7 +32,7 @@ from cgp.training.post_updates import snapshot
 
 _COVARIANCES = ("Q", "R", "initial_covariance")
 MATRICES = ("F", "H", "B", "initial_mean", *_COVARIANCES)
-"""The names of what a filter may learn of a linear model."""
+"""The names of the parts of a linear model that a filter may learn."""
 
 
 def _finite(value: ArrayLike) -> np.ndarray:
@@ -86,7 +86,7 @@ class Covariance(HyperparameterLayer):
     Args:
         value: V, `[n, n]`, Hermitian, positive semidefinite. A real one stays real.
         fixed: Names of parameters excluded from training: "scale", the diagonal of A, and
-            "mixing", what is below it.
+            "mixing", the elements below it.
         priors: TFP distributions of these, by name; the loss of a `KalmanFilter` has them.
         name: A name.
         dtype: "float64" or "float32".
@@ -242,7 +242,7 @@ class LearnedModel:
         return b"".join([snapshot(v for x in of_cgp.values() for v in x.variables), *matrices])
 
     def matrix(self, name: str) -> np.ndarray | None:
-        """A present matrix; None for a B that there is not."""
+        """A present matrix; None for the B of a model without one."""
         if name in self.layers:
             present = self._present(name)
             return (present.matrix if isinstance(present, FactoredCovariance) else present).numpy()

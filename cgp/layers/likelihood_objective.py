@@ -1,4 +1,4 @@
-"""What a layer minimises: the negative log likelihood of series and that of priors."""
+"""The loss that a layer minimises: the negative log likelihood of series, less the log prior."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ class LikelihoodObjective:
         z = tf.convert_to_tensor(x[0] if isinstance(x, tuple | list) else x)
         observed = tf.cast(tf.math.logical_not(is_nan(z)), model.variable_dtype)
         # Counted before the call: replicas wait for each other here, and one that waits between a
-        # loss and the sum of losses finds those of others among its own.
+        # loss and the sum of losses finds the losses of others among its own.
         count = mean_over_replicas(tf.reduce_sum(observed))
         with keras_private.loss_weighed(model, tf.shape(z)[0], count):
             self._count = count

@@ -1,4 +1,4 @@
-"""The models, functions and rules of filters: what of them is trained, and how they are saved."""
+"""The models, functions and rules of filters: their trained parts, and their configs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

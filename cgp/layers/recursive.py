@@ -19,8 +19,8 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
 
     With `stateful=True` the state after a batch is where the next one goes on, series by series,
     until `reset_state()`. With `initial_state` and `return_state` the state is passed on by hand,
-    and gradients pass through it. The loss of a piece is that of its observations given the state
-    before it. Samples are taken in: results are of each sample given those up to it.
+    and gradients pass through it. The loss of a piece is of its observations given the state
+    before it. Samples are taken in: results are of each sample given all samples up to it.
 
     Args:
         estimator: A `KalmanFilter`, a `RecursiveGP` or a `StateSpaceGP`, whose hyperparameters are
@@ -30,12 +30,12 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         stateful: Whether the state is kept in weights between batches, which are then of one size.
         name: A name.
 
-    Input shape: of a filter series `[B, T, M]`; of a process a pair `[B, T, D]`, `[B, T]` of x, z.
+    Input shape: for a filter series `[B, T, M]`; for a process a pair x, z `[B, T, D]`, `[B, T]`.
 
-    Output shape: a dictionary, `[B, T, ...]` or, without `return_sequences`, `[B, ...]`: of a
-        filter that of its `call`, of others the fields of `Step`, as "predicted_mean". With
-        `return_state` a list of it and of the tensors of the state, to be given as
-        `initial_state`: those of `state` of the estimator.
+    Output shape: a dictionary, `[B, T, ...]` or, without `return_sequences`, `[B, ...]`: for a
+        filter as from its `call`, for others the fields of `Step`, as "predicted_mean". With
+        `return_state` a list of it and of the tensors of the state, as in `state` of the
+        estimator, to be given as `initial_state`.
 
     Raises:
         TypeError: Another estimator; a flag that is not a bool.
@@ -106,8 +106,8 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
 
         Args:
             inputs: The piece.
-            initial_state: The state before it, as from `return_state`; None for the one that is
-                kept, or for that before any observation.
+            initial_state: The state before it, as from `return_state`; None for the state
+                that is kept, or for the state before any observation.
         """
         are_arrays = all(hasattr(a, "shape") for a in keras.tree.flatten(inputs))
         if not are_arrays or isinstance(inputs, dict):

@@ -1,4 +1,4 @@
-"""What is measured of a signal in noise, where that is not the signal plus Gaussian noise."""
+"""Likelihoods of observations that are not the signal plus Gaussian noise."""
 
 from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.one_bit import OneBit

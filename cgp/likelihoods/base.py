@@ -1,4 +1,4 @@
-"""What a likelihood is: how an observation becomes a normal one of the signal.
+"""The base of likelihoods, which turn an observation into a normal one of the signal.
 
 A *site* is a normal observation ỹ of the signal g, of precision Λ. Sites and the posterior q that
 they give together with the prior of g are found in turns: q by the sites, the sites by q.
@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 LEAST = 1e-8
-"""The least precision of a site in any direction, as a share of that of q: an observation without
-information is one of large variance."""
+"""The least precision of a site in any direction, as a share of the precision of q: an observation
+without information has a large variance."""
 
 
 class Moments(NamedTuple):
@@ -48,7 +48,7 @@ def between(last: Site, following: Site, step: tf.Tensor) -> Site:
 
 
 def distance(last: Site, following: Site, q: Moments) -> tf.Tensor:
-    """The distance by which q moves where its site becomes the following one, `[...]`.
+    """The distance by which q moves when its site becomes the following one, `[...]`.
 
     In standard deviations of q, and in shares of its covariance.
     """
@@ -115,10 +115,10 @@ class Likelihood(ABC):
     """The density of an observation z given the signal g, elementwise, in noise of variance σ².
 
     Filters and processes approximate the posterior of g by a normal one q, in which each
-    observation is replaced by its *site*, a normal observation of g (`cgp.likelihoods.base`). How
-    a site is found is told by `Variational` and by `MomentMatched`; a likelihood is one of both,
-    and one function. Numbers come in real coordinates, the first axis: one of a real signal, the
-    real and the imaginary part of a complex one.
+    observation is replaced by its *site*, a normal observation of g (`cgp.likelihoods.base`). The
+    rules for sites are `Variational` and `MomentMatched`; a likelihood derives from one of them and
+    adds one function. Numbers come in real coordinates along the first axis: one for a real signal,
+    the real and the imaginary part for a complex one.
 
     A subclass is a frozen dataclass of numbers. A layer or a process with such a likelihood is
     saved and loaded where the class is registered with Keras, by
@@ -126,7 +126,7 @@ class Likelihood(ABC):
     """
 
     is_circular: ClassVar[bool] = False
-    """Whether the density is one of |z − g|, so that a proper signal stays proper."""
+    """Whether the density depends on |z − g| alone, so that a proper signal stays proper."""
     is_of_real: ClassVar[bool] = True
     """Whether a real signal has such observations."""
     is_of_parts: ClassVar[bool] = False
@@ -140,12 +140,12 @@ class Likelihood(ABC):
 
     def check(self, z: np.ndarray) -> None:
         """Raises a ValueError for observations that are impossible; NaN is missing, and passes."""
-        del z  # all can be
+        del z  # all are possible
 
     def step(self, turn: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """The step of natural parameters towards new sites, in an iteration counted from zero.
 
-        Whole steps may swing, the more the smaller the noise; steps that fall end that.
+        Whole steps may oscillate, the more so the smaller the noise; decreasing steps end this.
         """
         return 0.7 / (1.0 + tf.cast(turn, dtype) / 30.0)
 
@@ -162,11 +162,11 @@ class Likelihood(ABC):
 
     @abstractmethod
     def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
-        """The log likelihood of the observation minus that of its site, `[...]`.
+        """The log likelihood of the observation minus the log likelihood of its site, `[...]`.
 
         Args:
             z: Real coordinates, `[d, ...]`.
             q: The moments of g given all sites.
-            site: That of the observation.
+            site: The site of the observation.
             variance: Of the noise, `[...]`.
         """

@@ -35,7 +35,7 @@ class MomentMatched(Likelihood):
     ) -> tf.Tensor:
         """The log evidence log E p(z | g) of g normal, in noise of variance `noise`, `[...]`.
 
-        All are of one real coordinate; mean and variance are those of g.
+        All are of one real coordinate; `mean` and `variance` are the moments of g.
         """
 
     def site(self, z: tf.Tensor, q: Moments, last: Site, variance: tf.Tensor) -> Site:
@@ -53,7 +53,7 @@ class MomentMatched(Likelihood):
         return Site(target[None], precision[None, None])
 
     def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
-        """The log evidence of the observation minus that of its site."""
+        """The log evidence of the observation minus the log evidence of its site."""
         mean, spread = _cavity(q, site)
         total = spread + 1.0 / site.precision[0, 0]
         square = tf.square(site.target[0] - mean) / total
@@ -74,14 +74,14 @@ class OneBit(MomentMatched):
     """The signs of the real and the imaginary part of a signal in noise.
 
     z is `sign(Re y) + i sign(Im y)` for y the signal plus circular normal noise of variance σ², the
-    noise variance of the model; of z the signs alone are used. Signs do not tell the scale of
+    noise variance of the model; only the signs of z are used. Signs do not tell the scale of
     signal and noise together: one of them has to be fixed.
 
     The density of a sign is Φ, the normal distribution function (the probit model: Rasmussen &
     Williams, *Gaussian Processes for Machine Learning*, 2006, §3.9, there for real signals).
     Linearised by Bussgang's theorem instead, a sign would be the signal times a gain, plus noise,
     whatever the signal is (Li et al., IEEE Trans. Signal Process. 65, 2017). Mean and variance of a
-    signal given one sign are exact, of several expectation propagation approximates them.
+    signal are exact given one sign; given several, expectation propagation approximates them.
 
     Example:
         >>> import numpy as np, cgp

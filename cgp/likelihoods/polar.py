@@ -12,23 +12,23 @@ from cgp.likelihoods.variational import Variational, log_i0, points_1d, points_2
 
 _ORDER = 16
 _ACROSS = 1e-5
-"""The precision across the mean, of which a modulus tells nothing, as a share of that along it:
-both are elements of one matrix."""
+"""The precision across the mean, of which a modulus tells nothing, as a share of the precision
+along it: both are elements of one matrix."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Magnitude(Variational):
     """The modulus of a complex signal in noise, without its phase.
 
-    Of z the modulus alone is used. It has Rice's density, that of |g + n| with circular normal
-    noise n of the noise variance of the model (Rice, Bell Syst. Tech. J. 24, 1945). Moduli do not
-    tell a phase: the mean of the signal, its initial state or other components have to, to within
-    a radian. Where it is lost there is no normal posterior, which is an error. Around what is known
-    of the signal the modulus is taken as its component along the mean, |g| ≈ Re(ū g) with
+    Only the modulus of z is used. It has Rice's density, the density of |g + n| with circular
+    normal noise n of the noise variance of the model (Rice, Bell Syst. Tech. J. 24, 1945). Moduli
+    do not tell a phase: the mean of the signal, its initial state or other components must give it
+    to within a radian. Where the phase is lost there is no normal posterior, which is an error. The
+    modulus is approximated by the component of the signal along its mean m, |g| ≈ Re(ū g) with
     u = m/|m|.
 
-    It is for filters and smoothers. To a Gaussian process whose data are all moduli every phase of
-    the whole signal is as good as any, and no normal posterior is near that.
+    It is for filters and smoothers. In a Gaussian process whose data are all moduli, every phase of
+    the whole signal is equally likely, and no normal posterior is near that.
 
     Example:
         >>> import numpy as np
@@ -53,8 +53,8 @@ class Magnitude(Variational):
     def site(self, z: tf.Tensor, q: Moments, last: Site, variance: tf.Tensor) -> Site:
         """The site along the mean, of nearly no precision across it.
 
-        The derivatives are those with the direction of the mean held: by its own derivative the
-        mean would move round the circle, of which a modulus tells nothing.
+        The derivatives are taken with the direction of the mean held: its own derivative would move
+        the mean round the circle, of which a modulus tells nothing.
         """
         del last
         along = _polar_moments(q)
@@ -98,7 +98,7 @@ def _polar_moments(q: Moments) -> _PolarMoments:
     square = tf.add_n(tf.unstack(tf.square(q.mean)))
     has_phase = square > 0.0
     length = tf.sqrt(tf.where(has_phase, square, tf.ones_like(square)))
-    # Where the mean is zero any direction is as good.
+    # Where the mean is zero, any direction will do.
     x = tf.where(has_phase, q.mean[0] / length, tf.ones_like(length))
     y = tf.where(has_phase, q.mean[1] / length, tf.zeros_like(length))
     spread = x * x * q.covariance[0, 0] + 2.0 * x * y * q.covariance[1, 0]
@@ -129,13 +129,13 @@ _ORDERS = (32, 8)  # the orders of the quadrature along the phase and across it
 class VonMises(Variational):
     """The phase of a complex signal in noise, without its modulus.
 
-    Of z the phase alone is used: give `exp(iφ)`. It has von Mises's density about the phase of the
+    Only the phase of z is used: give `exp(iφ)`. It has von Mises's density about the phase of the
     signal g, of concentration κ = 2|g|/σ², with σ² the noise variance of the model: the density of
-    normal noise, had it been seen that z is on the unit circle (Mardia & Jupp, *Directional
+    z in normal noise, given that z is on the unit circle (Mardia & Jupp, *Directional
     Statistics*, 2000, §3.5). Where the signal is weak the phase is uniform. Phases do not tell the
-    scale of signal and noise variance together: one of them has to be fixed. Of a phase that
-    is known far better than the signal before it, by a factor of a thousand in variance, no normal
-    posterior may be found, which is an error.
+    scale of signal and noise variance together: one of them has to be fixed. For a phase
+    that is known far better than the signal before it, by a factor of a thousand in variance, a
+    normal posterior may not be found, which is an error.
 
     Example:
         >>> import numpy as np, cgp
@@ -165,7 +165,7 @@ class VonMises(Variational):
     ) -> tf.Tensor:
         """The expected log of von Mises's density, by quadrature along and across the phase."""
         x, y = tf.unstack(z / tf.sqrt(tf.add_n(tf.unstack(tf.square(z)))))
-        # Along the phase and across it, since of the modulus less is known than of the phase.
+        # Along the phase and across it, since the modulus is less certain than the phase.
         along, across = x * mean[0] + y * mean[1], x * mean[1] - y * mean[0]
         turned = _rotated(covariance, x, y)
         points, weights = points_2d(tf.stack([along, across]), turned, _ORDERS)

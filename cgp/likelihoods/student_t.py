@@ -19,11 +19,11 @@ class StudentT(Variational):
     from a gamma distribution, drawn for each sample: the fewer the degrees of freedom the more
     often it is large. For a complex signal it is the circular complex t (Ollila, Tyler, Koivunen &
     Poor, IEEE Trans. Signal Process. 60, 2012). σ² is then the scale of the noise: the variance of
-    samples that are no outliers is a little more, that of all samples σ² ν / (ν − 2).
+    samples that are no outliers is a little larger, for all samples it is σ² ν / (ν − 2).
 
-    The expected log density is replaced by its bound of Jensen, −log t being concave in |z − g|²,
-    with which the approximation is the variational one of the weights w (Tipping & Lawrence,
-    Neurocomputing 69, 2005): a sample is one with normal noise of variance σ²/w̃, where
+    The expected log density is replaced by Jensen's bound, as −log t is concave in |z − g|². The
+    approximation is then the variational one of the weights w (Tipping & Lawrence, Neurocomputing
+    69, 2005): a sample counts as one with normal noise of variance σ²/w̃, where
     w̃ = (ν + d) / (ν + d E|z − g|²/σ²), d being 2 for complex and 1 for real.
 
     Args:
@@ -67,8 +67,8 @@ class StudentT(Variational):
         half = 0.5 * self.degrees_of_freedom
         of_each = variance / d
         square = trace(covariance) + tf.add_n(tf.unstack(tf.square(z - mean)))
-        # log Γ(ν/2 + d/2) − log Γ(ν/2) − (d/2) log(ν/2) of many degrees of freedom is a difference
-        # of large numbers, by SciPy's ratio it is not.
+        # For many degrees of freedom log Γ(ν/2 + d/2) − log Γ(ν/2) − (d/2) log(ν/2) is a difference
+        # of large numbers; SciPy's ratio avoids it.
         constant = math.log(poch(half, 0.5 * d)) - 0.5 * d * math.log(half)
         constant -= 0.5 * d * tf.math.log(2.0 * math.pi * of_each)
         return constant - (half + 0.5 * d) * tf.math.log1p(0.5 * square / (of_each * half))

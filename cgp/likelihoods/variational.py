@@ -24,9 +24,9 @@ from cgp.likelihoods.base import (
 class Variational(Likelihood):
     """A likelihood by its expected log density.
 
-    With m and V the moments of q, and E(m, V) the expected log density of an observation under it,
-    the normal density whose derivatives by m and V under the same expectation are those of E has
-    the precision and the mean
+    With m and V the moments of q, and E(m, V) the expected log density of an observation under q,
+    the normal density whose expected logarithm has the same derivatives by m and V has the
+    precision and the mean
 
         Λ = −2 ∂E/∂V,    ỹ = m + Λ⁻¹ ∂E/∂m.
 
@@ -85,14 +85,14 @@ def points_2d(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Points `[2, K L, ...]` of a normal of two dimensions, and their weights, `[K L]`.
 
-    Of mean `[2, ...]` and covariance `[2, 2, ...]`. The orders are K, of the first coordinate, and
-    L, of the second one given the first.
+    The mean is `[2, ...]`, the covariance `[2, 2, ...]`. The orders are K for the first coordinate
+    and L for the second, given the first.
     """
     nodes, weights = zip(*map(_rule, orders), strict=True)
     x, y = (_column(a.ravel(), mean[0]) for a in np.meshgrid(*nodes, indexing="ij"))
     first = tf.sqrt(covariance[0, 0])
     slope = covariance[1, 0] / first
-    # Rounding may leave a little less than nothing.
+    # Rounding may leave a little less than zero.
     second = tf.sqrt(tf.maximum(covariance[1, 1] - slope * slope, 0.0))
     points = tf.stack([mean[0] + first * x, mean[1] + slope * x + second * y])
     return points, tf.constant(np.outer(*weights).ravel(), mean.dtype)

@@ -35,7 +35,7 @@ def check_whole(number: object, name: str, least: int = 1) -> None:
 
 
 def as_flag(flag: object, name: str) -> bool:
-    """Returns a bool; raises a TypeError for what is neither True nor False, as "no"."""
+    """Returns a bool; raises a TypeError for anything but True and False, such as "no"."""
     if not isinstance(flag, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {flag!r}")
     return bool(flag)
@@ -51,7 +51,7 @@ def refuse_containers(x: object, name: str) -> None:
         raise TypeError(f"{name} must be an array, got a {kind}, which has no order: give a list")
     if isinstance(x, Mapping):  # a dataset of xarray is one
         remedy = f"list({name}.values())"
-        if any(hasattr(values, "__len__") for values in x.values()):  # those of xarray have one too
+        if any(hasattr(values, "__len__") for values in x.values()):  # arrays of xarray too
             remedy = f"one of its arrays, such as {name}[{next(iter(x))!r}]"
         raise TypeError(f"{name} must be an array, got a {kind}: give {remedy}")
     if isinstance(x, Iterator):
@@ -180,7 +180,7 @@ def as_index(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Converts an index to int32, and checks that it lies in the range from `start` to `stop`.
 
-    In error messages `meaning`, what the index counts, continues its name, and `too_large` that.
+    In errors `meaning`, what the index counts, follows its name, and `too_large` follows that.
 
     Returns:
         `(index, inside)`: int32, and a bool of the same shape that says whether it is in range. In
@@ -230,7 +230,7 @@ def check_batches(**tensors: tuple[tf.Tensor, int]) -> tf.TensorShape:
 
 
 def broadcast(**tensors: tuple[tf.Tensor, int]) -> list[tf.Tensor]:
-    """Broadcasts the batch axes of tensors together; arguments as those of `check_batches`."""
+    """Broadcasts the batch axes of tensors together; arguments as for `check_batches`."""
     shapes = [x.shape[: x.shape.rank - event_rank] for x, event_rank in tensors.values()]
     if all(shape.is_fully_defined() and shape == shapes[0] for shape in shapes):
         return [x for x, _ in tensors.values()]
@@ -300,7 +300,7 @@ def is_missing(z: tf.Tensor) -> tf.Tensor:
 
 
 def nan(dtype: tf.DType) -> tf.Tensor:
-    """A scalar NaN; of a complex dtype both parts are NaN, where a cast would leave 0 in one."""
+    """A scalar NaN; for a complex dtype both parts are NaN, where a cast would leave 0 in one."""
     return tf.constant(complex(np.nan, np.nan) if dtype.is_complex else np.nan, dtype)
 
 
@@ -325,7 +325,7 @@ def hermitian_gap(a: tf.Tensor, symmetric: bool = False) -> float:
         return 0.0
     turned = np.swapaxes(values if symmetric else np.conj(values), -1, -2)
     # Relative to each matrix: a large one of the batch must not excuse the others.
-    with np.errstate(invalid="ignore", over="ignore"):  # whether elements are finite is not asked
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities are not checked here
         gap, largest = (np.max(np.abs(x), axis=(-2, -1)) for x in (values - turned, values))
     eps = np.finfo(values.dtype).eps
     return float(np.max(np.where(gap > 1e3 * eps * largest, gap, 0.0)))
@@ -356,7 +356,7 @@ def generator_of(seed: Any) -> np.random.Generator:
 
 
 def stateless_seed(seed: ArrayLike | None) -> tf.Tensor:
-    """The two integers of a stateless seed; of an integer they are 0 and this one.
+    """The two integers of a stateless seed; for an integer, 0 and the integer.
 
     None draws both from TensorFlow's global generator.
     """
@@ -377,7 +377,7 @@ def stateless_seed(seed: ArrayLike | None) -> tf.Tensor:
 
 # --- whether a matrix is lower triangular, eagerly ------------------------------------------------
 
-# Triangles of up to so many rows are looked at through the places of their elements.
+# Triangles of up to this many rows are read by the indices of their elements.
 _SMALL = 128
 
 
@@ -392,7 +392,7 @@ def is_lower_triangular(a: np.ndarray | tf.Tensor) -> bool:
 def marked_lower_triangular(a: tf.Tensor) -> tf.Tensor:
     """Marks a tensor as lower triangular: `is_lower_triangular` does not read it again.
 
-    A recursion of factors, which it does otherwise read as often as it updates them, pays nothing.
+    Otherwise a recursion would have its factors read as often as it updates them.
     """
     if type(a) is EagerTensor:
         setattr(a, _MARK, True)

@@ -4,7 +4,7 @@ Each operation runs along the batch axis, and sums over rows and columns are unr
 of a few rows this is several times faster than matrix products, for which XLA calls a library. A
 batch axis of 1 broadcasts, and so does an array without an axis of rows along the rows of another.
 
-To trace a function takes as long as it has operations, and an index `a[k]` makes four: rows and
+The time to trace a function grows with its operations, and an index `a[k]` makes four: rows and
 columns are taken apart by one `tf.unstack` or `tf.split`.
 """
 
@@ -153,7 +153,7 @@ def with_factor_gradient(chol: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
     """Returns `chol`, and adds the gradient of the Cholesky factor of `a` to its own.
 
     `chol` is the factor of a sum of which `a`, Hermitian `[n, n, ...]`, is a term, or of `a`. Where
-    `a` is singular the gradient is that by changes within its range.
+    `a` is singular the gradient is taken along changes within its range.
     """
 
     def pullback(a: tf.Tensor, chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
@@ -170,13 +170,12 @@ def with_factor_gradient(chol: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
 
 
 def triangularize(a: tf.Tensor) -> tf.Tensor:
-    """The lower triangular L `[n, n, ...]` with `L Lᴴ = a aᴴ`, of `a` `[n, m, ...]`.
+    """The lower triangular L `[n, n, ...]` with `L Lᴴ = a aᴴ`, for `a` `[n, m, ...]`.
 
-    Its diagonal is real and not negative. By modified Gram-Schmidt on the rows, the time update of
-    square-root filters (Thornton, 1976). The triangular factor is as accurate as that of
-    Householder's method: it is the factor that Householder's method finds for `a` under a block of
-    zeros (Björck, BIT 7, 1967). A row that depends linearly on those above it gets a zero on the
-    diagonal.
+    Its diagonal is real and not negative. The method is modified Gram-Schmidt on the rows, the time
+    update of square-root filters (Thornton, 1976). The factor is as accurate as by Householder's
+    method: it is the factor that this method finds for `a` under a block of zeros (Björck, BIT 7,
+    1967). A row that depends linearly on the rows above it gets a zero on the diagonal.
     """
     n = a.shape[0]
     eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
@@ -203,9 +202,9 @@ def condition(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The measurement update of a factor by a scalar `h x + n`, by Carlson's formula.
 
-    Of `chol`, the factor of P `[n, n, ...]`, h `[n, ...]`, and the real variance of n, `[...]`.
-    Where that is zero, and the variance of `h x` only rounding, the factor stays as it is, and P hᴴ
-    and S are zero. See `cgp.linalg.cholesky_condition`.
+    `chol` is the factor of P `[n, n, ...]`, h is `[n, ...]`, the real variance of n `[...]`. Where
+    this is zero, and the variance of `h x` only rounding, the factor does not change, and P hᴴ and
+    S are zero. See `cgp.linalg.cholesky_condition`.
 
     Returns:
         The new factor; `P hᴴ`, `[n, ...]`; and `S = h P hᴴ + noise_variance`, real, `[...]`.

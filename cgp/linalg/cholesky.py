@@ -1,7 +1,7 @@
 """Checked Cholesky factorisation of Hermitian matrices; solves, determinants, inverses by factors.
 
 A factor `L` of `A = L Lᴴ` is lower triangular; its upper part is exactly zero, its diagonal real
-and positive. Of real matrices the adjoint is the transpose.
+and positive. For real matrices the adjoint is the transpose.
 
 LAPACK factorises and inverts where the compiled core serves. Elsewhere inverses are made by
 recursion on half-size blocks. Nearly all of the work is then in matrix products: they run on all
@@ -100,7 +100,7 @@ def check_factor(chol: np.ndarray | tf.Tensor, name: str = "chol", singular: boo
     Only diagonals and upper parts are checked; zeros on the diagonal pass if `singular`.
 
     Raises:
-        ValueError: Elements above the diagonal that are not zero, as those of an upper factor; NaN
+        ValueError: Elements above the diagonal that are not zero, as in an upper factor; NaN
             or an infinite element on the diagonal.
         NotPositiveDefiniteError: A diagonal that is not real and positive.
     """
@@ -189,7 +189,7 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
 def _by_tensorflow(a: tf.Tensor) -> tf.Tensor:
     if a.dtype.is_complex or not _is_nan_wanted.get():
         return tf.linalg.cholesky(a)
-    # On a CPU the factorisation of a real matrix raises where it fails, that of a complex one not.
+    # On a CPU a failed factorisation raises for a real matrix, but not for a complex one.
     return tf.math.real(tf.linalg.cholesky(as_complex(a)))
 
 
@@ -203,8 +203,8 @@ def stored_cholesky(chol: ArrayLike, a: ArrayLike) -> tf.Tensor:
     """A stored factor in place of `cholesky(a)`: the same value and gradient, no factorisation.
 
     Args:
-        chol: `[..., n, n]`, the Cholesky factor of the present value of `a`; that it is that of
-            `a` is not checked. It receives no gradient.
+        chol: `[..., n, n]`, the Cholesky factor of the present value of `a`, which is not
+            checked. It receives no gradient.
         a: `[..., n, n]`, Hermitian positive definite. It receives the gradient.
 
     Returns:
@@ -225,7 +225,7 @@ def stored_cholesky(chol: ArrayLike, a: ArrayLike) -> tf.Tensor:
         >>> bool(np.allclose(tape.gradient(log_det, a), np.linalg.inv(a)))
         True
     """
-    chol = as_factor(chol, singular=True)  # of a singular matrix there is no gradient, but a value
+    chol = as_factor(chol, singular=True)  # a singular matrix has a value, but no gradient
     a = as_matrix(a, "a", square=True, like=chol)
     if chol.dtype != a.dtype:
         raise TypeError(f"chol is {chol.dtype.name} but a is {a.dtype.name}: give both one dtype")
@@ -360,14 +360,14 @@ def _by_lapack(name: str, a: tf.Tensor) -> tf.Tensor | None:
 
     NaN in every element of a matrix that has no factor or no inverse.
     """
-    # Of any size: a factor is the same to the last bit whether a training step makes it or a load.
+    # For any size: a factor is the same to the last bit whether a training step makes it or a load.
     if not native.serves_here(a) or not native.has_lapack():
         return None
     return tf.ensure_shape(native.op(name)(a), a.shape)  # ops do not infer shapes
 
 
 def cholesky_pullback(chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
-    """The cotangent Ā of A from that of its factor, L̄ (Murray, arXiv 1602.07527, with adjoints).
+    """The cotangent Ā of A from L̄ of its factor L (Murray, arXiv 1602.07527, with adjoints).
 
     From dL = L Φ(L⁻¹ dA L⁻ᴴ), where Φ takes the lower triangle and half of the diagonal, Ā is the
     Hermitian part of L⁻ᴴ Φ(Lᴴ L̄) L⁻¹. The diagonal of L is real, hence the real part in Φ.
@@ -380,7 +380,7 @@ def cholesky_pullback(chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
 
 
 def inverse_pullback(chol: tf.Tensor, inverse: tf.Tensor, inverse_bar: tf.Tensor) -> tf.Tensor:
-    """The cotangent L̄ of a factor from that of X = (L Lᴴ)⁻¹, all `[..., n, n]`.
+    """The cotangent L̄ of a factor L from X̄ of X = (L Lᴴ)⁻¹, all `[..., n, n]`.
 
     From dX = −X (dL Lᴴ + L dLᴴ) X, L̄ is the lower triangle of −X (X̄ + X̄ᴴ) X L.
     """

@@ -34,7 +34,7 @@ def with_gradient(
 
     Raises:
         TypeError: f or grad is no function.
-        ValueError: In the backward pass, a gradient of another shape than that of `x`.
+        ValueError: In the backward pass, a gradient that is not shaped like `x`.
 
     Example:
         >>> import tensorflow as tf

@@ -105,7 +105,7 @@ def _register_gradients(
 
     Args:
         name: Name of the op, as in `CgpCholeskyUpdate`.
-        function: What it computes of its inputs, in TensorFlow.
+        function: The same function of its inputs, in TensorFlow.
         differentiable: The number of its differentiable inputs, which come first.
         integers: The number of its integer inputs.
     """

@@ -110,9 +110,9 @@ def semidefinite_factor(a: ArrayLike, scale: ArrayLike | None = None) -> tf.Tens
     Args:
         a: `[..., n, n]`, Hermitian; complex128, complex64, float64 or float32.
         scale: Real, `[...]` or a number: the magnitude that the rounding in `a` is relative to.
-            If None, the largest eigenvalue. A covariance computed as a difference, as that of a
-            posterior is, carries the rounding of the prior: give the prior's largest variance
-            times n, or its largest eigenvalue.
+            If None, the largest eigenvalue. A posterior covariance, computed as a difference,
+            carries the rounding of the prior: give the prior's largest variance times n, or its
+            largest eigenvalue.
 
     Returns:
         `L`, like `a`, with `A = L Lᴴ` to rounding: lower triangular, its upper part zero, its
@@ -156,7 +156,7 @@ def semidefinite_factor(a: ArrayLike, scale: ArrayLike | None = None) -> tf.Tens
 
 
 def _attempted_cholesky(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The factors of matrices, and which of them are definite: other factors mean nothing.
+    """The factors of matrices, and whether each is definite: other factors have no meaning.
 
     Real matrices are factored in complex arithmetic, at four times the cost: the real kernel of
     some versions of TensorFlow stops a graph at a matrix that it cannot factor, the complex one

@@ -1,4 +1,4 @@
-"""How results print: the shapes and dtypes of their arrays, in place of thousands of numbers."""
+"""Short texts of results: shapes and dtypes of arrays in place of thousands of numbers."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -11,11 +11,11 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def short_repr(cls: _Class) -> _Class:
-    """A decorator of named tuples and dataclasses, whose text has dtypes and shapes of arrays.
+    """A decorator of named tuples and dataclasses whose text has dtypes and shapes of arrays.
 
     It is `Name(field=dtype[shape], …)`. Numbers are shown as they are, and results inside by their
-    own text; a field has a line where all do not fit into one. What series share is shown as it is
-    held, with a batch axis of 1. A dataclass that derives from such a one is made with
+    own text; each field has its own line where one line is too short for all. Arrays that
+    series share keep a batch axis of 1. A dataclass derived from a decorated one is made with
     `repr=False`.
 
     Example:

@@ -1,7 +1,7 @@
 """Rank-one operations on Cholesky factors in TensorFlow: the arithmetic of `cgp.linalg.updates`.
 
-In graphs, under XLA and on a GPU; and the reference of the compiled ops, whose errors are raised
-here too.
+It serves in graphs, under XLA and on a GPU, and as the reference of the compiled ops, whose errors
+are raised here too.
 
 Updates, downdates and measurements share a column scaling. Each multiplies `L` from the right by a
 triangular factor of `I + α w wᴴ`, which is a diagonal plus a rank-one triangle (Gill, Golub, Murray
@@ -267,7 +267,7 @@ def _checked(
 # Wide enough that few operations are launched, narrow enough that the products stay O(n²).
 _PANEL = 16
 
-# What a function under tf.custom_gradient returns; its callers get the tensor.
+# The return type of functions under tf.custom_gradient; their callers get the tensor.
 _WithPullback = tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]
 
 
@@ -275,9 +275,8 @@ _WithPullback = tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]
 def scale_columns(chol: tf.Tensor, w: tf.Tensor, d: tf.Tensor, u: tf.Tensor) -> _WithPullback:
     """`d_j L_ij + u_j Σ_{k>j} L_ik w_k` by suffix sums: stable for downdates and measurements.
 
-    `L` is lower triangular, `[..., n, n]`; `w`, d, the scale of each column, and u, that of each
-    running sum, are `[..., n]`, of its dtype. The gradient costs O(n²) and uses lower triangles
-    only.
+    `L` is lower triangular, `[..., n, n]`; `w`, the scales d of columns and u of running sums
+    are `[..., n]`, of its dtype. The gradient costs O(n²) and uses lower triangles only.
     """
     scaled = _running_sums(chol, w, d, u, after=True)
     return tf.linalg.band_part(scaled, -1, 0), lambda bar: _pullback(bar, chol, w, d, u)
@@ -290,7 +289,7 @@ def scale_columns_of_update(
     """The same function as `scale_columns` where `v = L w`, by prefix sums: stable for updates.
 
     From `Σ_{k>j} L_ik w_k = v_i − L_ij w_j − Σ_{k<j} L_ik w_k`, and `d_j − u_j w_j = 1/d_j` for an
-    update. The value is that of `scale_columns`, and so is the gradient. `v` receives none: its
+    update. Value and gradient are the same as from `scale_columns`. `v` receives no gradient: its
     part runs through `w`.
     """
     scaled = _running_sums(chol, -w, 1.0 / d, u, after=False, start=v)

@@ -2,8 +2,7 @@
 
 Every operation costs O(n²), takes real and complex factors of either precision with any batch axes,
 runs eagerly, in a graph and under XLA, and is differentiable. Eagerly on a CPU it is done by
-compiled ops, which answer None where they do not serve; then TensorFlow does it, or says what is
-wrong.
+compiled ops, which answer None where they do not serve; TensorFlow then does it, or raises.
 """
 
 import tensorflow as tf
@@ -16,7 +15,7 @@ from cgp.linalg.tensorflow_updates import ScalarUpdate
 def cholesky_update(
     chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.0
 ) -> tf.Tensor:
-    """The factor of `A + α v vᴴ` from that of `A`: an update for α > 0, a downdate for α < 0.
+    """The factor of `A + α v vᴴ` by the factor of `A`: an update for α > 0, a downdate for α < 0.
 
     Backward stable for both signs, also for downdates that leave a nearly singular matrix. Updates
     take prefix sums and downdates suffix sums of the squares of `w = L⁻¹ v` (Gill, Golub, Murray &
@@ -80,7 +79,7 @@ def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike)
         ValueError: Shapes that do not fit; eagerly, NaN, a negative noise variance, an innovation
             variance that overflows, or an upper factor.
         NotPositiveDefiniteError: Eagerly, a diagonal of `chol` that is negative or not real.
-            In a graph what is raised eagerly is `InvalidArgumentError`; under XLA there is NaN.
+            In a graph eager errors are `InvalidArgumentError`; under XLA the result is NaN.
 
     Example:
         >>> import numpy as np, cgp
@@ -103,7 +102,7 @@ def cholesky_append(
 
     Args:
         chol: `L`, `[..., n, n]`, lower triangular. With `size`, a buffer of fixed capacity n whose
-            first `size` rows are in use and whose other rows are those of the identity. Its shape
+            first `size` rows are in use and whose other rows are rows of the identity. Its shape
             stays the same, so that a `tf.function` is not traced again.
         cross: `E[old · conj(new)]`, `[..., n]`, of the dtype of `chol`: the new column above the
             diagonal. In a buffer, elements from `size` on are not read.

@@ -1,9 +1,9 @@
 """The compiled core: ops in C++ for work on the CPU, where it was built with the package.
 
-They serve eagerly, and in the graphs of training steps. Results are those of the TensorFlow path of
-the same function, which is taken in other graphs, under XLA, on a GPU, and where an op refuses its
-input eagerly: it then says what was wrong. The environment variable
-`CGP_NATIVE=0` turns the core off. `python -m cgp.native` says whether it is active, and why not.
+They serve eagerly, and in the graphs of training steps. Results are the same as by the TensorFlow
+path of a function, which is taken in other graphs, under XLA, on a GPU, and where an op refuses its
+input eagerly: the path then raises the error. The environment variable `CGP_NATIVE=0` turns the
+core off. `python -m cgp.native` says whether it is active, and why not.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class Core(NamedTuple):
 
 @functools.cache
 def core() -> Core:
-    """Loads the compiled core, once. A line in the log says where it should be there and is not."""
+    """Loads the compiled core, once. The log has a warning where it should exist but does not."""
     if os.environ.get("CGP_NATIVE") == "0":
         return Core(None, "turned off by CGP_NATIVE=0")
     suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
@@ -82,7 +82,7 @@ def has_lapack() -> bool:
     return True
 
 
-# The precision of the numbers that ops compute with, by NumPy's and TensorFlow's name of them.
+# The precision of the numbers that ops compute with, by their dtypes in NumPy and TensorFlow.
 _PRECISIONS = {
     key: dtype.real_dtype
     for dtype in (tf.complex128, tf.complex64, tf.float64, tf.float32)
@@ -134,9 +134,9 @@ _own_graph: contextvars.ContextVar[Any] = contextvars.ContextVar("_own_graph", d
 def own_graph(is_own: bool = True) -> Iterator[None]:
     """A context in which compiled ops may become part of the graph that is being traced.
 
-    XLA must not compile this graph, and nobody may export it: that of a training step, for
-    instance. Another function that is traced on the way is not included, since XLA may compile it,
-    and it is kept for later calls.
+    XLA must not compile this graph, and nobody may export it: the graph of a training step,
+    for instance. Another function that is traced on the way is not included, since XLA may compile
+    it, and it is kept for later calls.
     """
     is_traced = is_own and not tf.executing_eagerly()
     token = _own_graph.set(tf.compat.v1.get_default_graph() if is_traced else None)

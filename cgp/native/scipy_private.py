@@ -10,8 +10,8 @@ import re
 def lapack_addresses(names: list[str]) -> list[int | None]:
     """The addresses of routines of LAPACK with the arguments of `potrf`, as "dpotrf", in SciPy.
 
-    Behind them stand those of two functions of OpenBLAS that set and get its number of threads;
-    None for these if SciPy is linked to another BLAS.
+    After them come the addresses of two functions of OpenBLAS that set and get its number of
+    threads; None for these if SciPy is linked to another BLAS.
 
     Raises:
         ImportError, AttributeError, KeyError, ValueError, OSError: SciPy has no such routines.

@@ -1,4 +1,4 @@
-"""Estimators that take one sample after another: cells, and what is done with them."""
+"""Estimators that take one sample after another: cells, and the drivers that run them."""
 
 from cgp.online.cell import Cell, Piece, Sample, step_of
 from cgp.online.online import Online

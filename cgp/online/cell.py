@@ -1,9 +1,9 @@
-"""What one sample does to the state of an estimator.
+"""The effect of one sample on the state of an estimator.
 
-A cell knows the state of a stream, the first one, and one step. What is done with cells is written
-once, in drivers that know no estimator: `cgp.online.Online` runs one in a script, a
+A cell knows the state of a stream, the initial state, and one step. The use of cells is written
+once, in drivers that know no estimator: `cgp.online.Online` runs a cell in a script, a
 `cgp.layers.Recursive` in a model, `export` writes it as a SavedModel, and a `cgp.Bank` keeps a
-state for each of many keys. Keras divides `LSTMCell` and `RNN` so.
+state for each of many keys. Keras separates `LSTMCell` and `RNN` in the same way.
 """
 
 import abc
@@ -24,9 +24,9 @@ from cgp.training.saving import Outputs
 
 
 class Sample(NamedTuple):
-    """One sample of each of B streams, or a block of T samples of each: `[B, T, ...]`.
+    """A sample of each of B streams, or a block of T samples of each: `[B, T, ...]`.
 
-    A field that is not used is None. Of one stream alone the batch axis may be left out where a
+    A field that is not used is None. For a single stream the batch axis may be left out where a
     method says so.
     """
 
@@ -53,7 +53,7 @@ class RefusedSample(Exception):
 
     Args:
         index: Its place among them.
-        message: What is wrong with it.
+        message: The reason of the refusal.
         kind: The error that a driver raises, which names the sample.
     """
 
@@ -94,8 +94,8 @@ class Compiled(Protocol):
             sample: The sample, as `Cell.check` returned it.
 
         Returns:
-            A `Step` of NumPy arrays; or None, and the state is as it was, where the new state
-            would not be sound.
+            A `Step` of NumPy arrays; or None, with the state unchanged, where the new state would
+            not be sound.
         """
 
 
@@ -125,10 +125,10 @@ class Cell(abc.ABC):
     """The effect of one sample on the state of an estimator, as pure functions of tensors.
 
     A subclass gives `initial_state`, `step` and `sample_spec`; everything else has a default. The
-    state is a named tuple of tensors or arrays whose first axis is that of the streams. Users see
+    state is a named tuple of tensors or arrays with the streams along their first axis. Users see
     it as `state` of a stream and of a bank, and pass it from one driver to another. A field that is
-    called `chol` is a lower Cholesky factor: it is checked where a user sets it, and of its bytes
-    the upper part is left out.
+    called `chol` is a lower Cholesky factor: it is checked where a user sets it, and its upper part
+    is left out of bytes.
 
     Example:
         >>> import cgp, numpy as np, tensorflow as tf
@@ -165,7 +165,7 @@ class Cell(abc.ABC):
         """
 
     def blank_state(self, batch_size: int) -> Any:
-        """A state that stands for one that has not begun; NaN in its first floating-point array."""
+        """The state of streams that have not begun; NaN in its first floating-point array."""
         return tf.nest.map_structure(
             lambda a: tf.zeros_like(a) if a.dtype.is_integer else tf.zeros_like(a) * np.nan,
             self.initial_state(batch_size),
@@ -179,12 +179,12 @@ class Cell(abc.ABC):
         return state
 
     def renewed(self, state: Any) -> Any:
-        """A state brought to the present hyperparameters, those of `weights`.
+        """A state brought to the present hyperparameters, the values of `weights`.
 
-        By default it goes on with them as it is.
+        By default the state goes on with them unchanged.
 
         Raises:
-            ValueError: It cannot be.
+            ValueError: The state cannot be renewed.
         """
         return state
 
@@ -196,10 +196,10 @@ class Cell(abc.ABC):
     def belongs(self, state: Any) -> bool:
         """Whether a state that was loaded belongs to the present hyperparameters.
 
-        False for one that is to be renewed.
+        False for a state that is to be renewed.
 
         Raises:
-            ValueError: It does not, and cannot be renewed.
+            ValueError: The state does not belong to them, and cannot be renewed.
         """
         return True
 
@@ -227,7 +227,7 @@ class Cell(abc.ABC):
         """A state given by a user, as arrays, with or without the axis of streams.
 
         Returns:
-            The state; and the number of streams that it is of, None without the axis.
+            The state; and the number of its streams, None without the axis.
 
         Raises:
             TypeError, ValueError: Arrays of other shapes or dtypes; values that are not finite.
@@ -275,7 +275,7 @@ class Cell(abc.ABC):
         """Checks a sample of a user, and converts it.
 
         Args:
-            sample: One sample, or with `along` a block; without a batch axis of one stream alone.
+            sample: One sample, or with `along` a block; for a single stream without a batch axis.
             missing: Bool, broadcast against z: True where missing.
             along: The number of time axes, 0 or 1.
 
@@ -396,7 +396,7 @@ class Cell(abc.ABC):
         """Predicts a sample of each stream, then updates the state with it.
 
         Args:
-            state: Before the sample.
+            state: The state before the sample.
             sample: The sample, tensors `[B, ...]`; z is NaN where missing.
 
         Returns:
@@ -448,7 +448,7 @@ class Cell(abc.ABC):
 
         Args:
             state: The state.
-            at: Where: x `[B, M, D]`, or the inputs of M steps `[B, M, k]`.
+            at: The places x, `[B, M, D]`, or the inputs of M steps, `[B, M, k]`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no prediction from a state")
 
@@ -457,7 +457,7 @@ class Cell(abc.ABC):
 
         Args:
             state: The state, `[B, ...]`.
-            ahead: The number of steps; of a process the places x, `[M]`, `[M, D]` or `[B, M, D]`.
+            ahead: The number of steps; for a process the places x, `[M]`, `[M, D]` or `[B, M, D]`.
             inputs: Known inputs of these steps, `[B, M, k]`.
 
         Returns:
@@ -495,10 +495,10 @@ class Cell(abc.ABC):
         return all_finite(state)
 
     unsound = "the state would not be finite any more, and is as it was"
-    """What a graph says where a state after a step is not sound."""
+    """The error message of a graph where a state after a step is not sound."""
 
     def refusal(self) -> ValueError:
-        """The error where a state after a step is not sound; the state is as it was."""
+        """The error where a state after a step is not sound; the state is then unchanged."""
         return ValueError(NOT_FINITE)
 
     def assertions(self, state: Any, sample: Sample) -> list[tf.Operation]:

@@ -88,10 +88,10 @@ class Stream:
     # --- the state in variables ------------------------------------------------------------------
 
     def _as_variable(self, a: tf.Tensor) -> tf.Tensor:
-        """A stored array as that of a variable: real, complex ones with a last axis of two."""
+        """A stored array in the form of a variable: real, complex ones with a last axis of two."""
         if self.cell.streams_axis == -1:
             a = tf.experimental.numpy.moveaxis(a, 0, -1)
-        # Not a bitcast, which XLA has not for complex numbers.
+        # Not a bitcast, which XLA lacks for complex numbers.
         return tf.stack([tf.math.real(a), tf.math.imag(a)], -1) if a.dtype.is_complex else a
 
     def read(self) -> Any:
@@ -222,7 +222,7 @@ class Stream:
         """Takes one sample of each stream, as `Cell.check` returned it.
 
         Raises:
-            ValueError: The new state would not be sound; it is as it was.
+            ValueError: The new state would not be sound; the state is unchanged.
         """
         return self._taken(sample, is_block=False)
 
@@ -234,9 +234,9 @@ class Stream:
             verbose: 0, 1 or 2, or "auto" for a bar if it takes long.
 
         Raises:
-            ValueError: A state would not be sound; it is as it was before the block.
+            ValueError: A new state would not be sound; the state before the block is restored.
         """
-        self.cell.check_against(self.arrays(), samples)  # of its chunks the first would be taken
+        self.cell.check_against(self.arrays(), samples)  # else its first chunks would be taken
         chunks = self.cell.chunks(samples)
         if len(chunks) == 1 and verbose in (0, "auto"):
             return self._taken(samples, is_block=True)
@@ -280,7 +280,7 @@ class Stream:
         return step
 
     def _take(self, sample: Sample, is_block: bool) -> Step | None:
-        """Takes a sample or block; None, and the state is as it was, if it would not be sound."""
+        """Takes a sample or block; None, with the state unchanged, if the new one is not sound."""
         if self._weights:
             self.refresh()
         if self._checks:
@@ -422,7 +422,7 @@ class RunsOnline:
     def _load_state(
         self, store: Mapping[str, Any], load: Callable[[Mapping[str, Any]], None]
     ) -> None:
-        """Loads the weights of the layer, by Keras's function; the state is as it was on errors."""
+        """Loads the weights of the layer, by Keras's function; errors leave the state unchanged."""
         if self.stream is None:
             load(store)
             return
@@ -440,7 +440,7 @@ class RunsOnline:
 
         Args:
             predict: Function of the state and of its arguments.
-            arguments: Specifications of these.
+            arguments: Specifications of its arguments.
             cell: The cell, where data have not shown its sizes yet.
         """
         cell = cell or self.cell

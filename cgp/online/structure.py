@@ -1,6 +1,6 @@
-"""What tells a model from others, whatever the values of its hyperparameters, as text.
+"""The structure of a model as text, which tells it from others whatever its hyperparameters.
 
-It is the same in another process, and of a copy, a clone or a file of the model.
+It is the same in another process, and for a copy, a clone or a file of the model.
 """
 
 import collections
@@ -12,14 +12,14 @@ import keras
 from cgp.training.keras_private import flatten_layers
 from cgp.training.parameters import Parameterized
 
-# Of a config: what says nothing about the model, or is told by the dtypes of states.
+# The keys of a config that say nothing about the model, or are told by the dtypes of states.
 _OTHER = {"name", "trainable", "dtype", "shared_id", "fixed", "priors", "complex"}
 
 
 def structure_of(layer: keras.layers.Layer | None) -> str:
     """The classes and settings of a kernel or a mean, without names and hyperparameters.
 
-    One whose class does not say how it is serialised is told by its class alone.
+    A layer whose class does not say how it is serialised is told by its class alone.
     """
     if layer is None:
         return "None"
@@ -38,7 +38,7 @@ def _text(config: Any, parameters: Mapping[str, set[str]], shared: dict[str, int
     """Part of a config as text.
 
     Args:
-        config: What Keras makes of a layer, or of what its config holds.
+        config: The config that Keras makes of a layer, or a value in it.
         parameters: The names of hyperparameters by class.
         shared: The numbers of the layers before, by their `shared_id`.
     """
@@ -84,8 +84,8 @@ def check_structure(came: Mapping[str, Any], expected: Mapping[str, Any]) -> Non
     """Raises unless bytes are of a model of this structure.
 
     Args:
-        came: What the bytes say of their model, by name.
-        expected: That of the estimator.
+        came: The structure of the model in the bytes, by name.
+        expected: The structure of the estimator.
 
     Raises:
         ValueError: They differ.

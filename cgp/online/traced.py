@@ -13,13 +13,13 @@ from cgp.online.cell import Cell, Sample, advance
 class TracedStep:
     """A graph that takes a sample, or a block, into a state; traced once.
 
-    The state is written if it is sound alone. Results come as one array, faster than as seven.
+    The state is written only if it is sound. Results come as one array, faster than as seven.
 
     Args:
         cell: The cell.
         read: Reads the state, inside the graph.
         write: Writes it.
-        sample: A sample `[B, ...]`, or a block `[B, T, ...]`, of the shapes and dtypes of others.
+        sample: A sample `[B, ...]`, or a block `[B, T, ...]`, with the shapes and dtypes of all.
         is_block: Whether it is a block; T may be another each time.
     """
 
@@ -50,7 +50,7 @@ class TracedStep:
         """Takes one sample of each stream, or a block.
 
         Returns:
-            A `Step` of NumPy arrays; None, and the state is as it was, where it would not be sound.
+            A `Step` of NumPy arrays; None, with the state unchanged, where it would not be sound.
         """
         fields = [tf.constant(getattr(sample, name)) for name in self._names]
         packed = self._concrete(*fields).numpy()

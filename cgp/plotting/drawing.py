@@ -32,7 +32,7 @@ def pyplot_or_error() -> ModuleType:
 
 
 def axes_of(ax: "Sequence[Axes] | np.ndarray | None", count: int, **figure: Any) -> np.ndarray:
-    """The axes given, `[count]`, or those of a new figure, by the arguments of `subplots`."""
+    """The axes given, `[count]`, or axes of a new figure, with the arguments of `subplots`."""
     if ax is None:
         _, ax = pyplot_or_error().subplots(**figure, layout="constrained")
     axes = np.asarray(ax, dtype=object).ravel()
@@ -53,7 +53,7 @@ def check_axes(ax: Any) -> None:
 def draw_unit_normals(ax: "Axes", values: np.ndarray, *probabilities: float) -> None:
     """Plots proper normals of variance 1, complex `[N]`, in circles of increasing probability.
 
-    Those outside of the last circle are red; the title has the share inside it.
+    Points outside of the last circle are red; the title has the share inside it.
     """
     radii = [np.sqrt(-np.log1p(-p)) for p in probabilities]  # |e|² is exponential
     for radius in radii[::-1]:
@@ -122,7 +122,7 @@ def as_moments(
 
 
 def _one_series(values: np.ndarray, name: str, component: int | None) -> np.ndarray:
-    """`[N]`, of `[N]`, or of a component of `[N, M]` or, as of a batch of one, `[1, N, M]`."""
+    """A series `[N]` from `[N]`, or a component of `[N, M]` or, in a batch of one, `[1, N, M]`."""
     columns = values[0] if values.ndim == 3 and len(values) == 1 else values
     if columns.ndim == 1:
         columns = columns[:, None]

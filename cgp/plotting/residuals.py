@@ -1,4 +1,4 @@
-"""The plots of innovation diagnostics, and of how well a fit describes its data."""
+"""The plots of innovation diagnostics, and of the quality of a fit."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -112,27 +112,27 @@ def fit_health(
 ) -> np.ndarray:
     """Plots how well a fit describes its data: residuals, coverage, and optima.
 
-    A residual is a target minus its prediction without it: of an `ExactGP` the leave-one-out
-    prediction (`ExactGP.loo`), given all others, of a `StateSpaceGP` the one-step prediction, given
-    all before. It is standardised by the variance v and pseudo-variance w of that prediction, noise
-    included, and is then a proper normal of variance 1 if the model is right: by the inverse of the
-    symmetric root of the covariance of its two parts, which keeps directions in the plane, and is
-    `1/√v` if w is zero. Those of several series are shown together. Three panels:
+    A residual is a target minus its prediction without it: for an `ExactGP` the leave-one-out
+    prediction (`ExactGP.loo`), given all others, for a `StateSpaceGP` the one-step prediction,
+    given all before. It is standardised by the variance v and pseudo-variance w of that prediction,
+    noise included, and is then a proper normal of variance 1 if the model is right. The factor,
+    the inverse of the symmetric root of the covariance of its two parts, keeps directions in the
+    plane, and is `1/√v` if w is zero. Residuals of several series are shown together. Three panels:
 
     - The standardised residuals in the complex plane, with the circles that hold 50 and 95 %. A
-      cloud that is not round shows an improper signal or noise of a proper model, one that is too
-      wide or too narrow a wrong noise variance, points far outside outliers.
-    - The coverage: the share of targets inside their credible regions of probability p, over p. The
-      band has the line of a right model at each p with 95 %, if residuals are independent: those of
-      one-step predictions are, leave-one-out residuals of close points are not quite. A line below
-      it shows predictions that are too sure, one above it predictions that are too cautious.
+      cloud that is not round shows an improper signal or noise under a proper model, a cloud too
+      wide or too narrow shows a wrong noise variance, and points far outside show outliers.
+    - The coverage: the share of targets inside their credible regions of probability p, over p. At
+      each p the band contains the line of a right model with 95 %, if residuals are independent:
+      one-step residuals are, leave-one-out residuals of close points are not quite. A line below
+      the band shows predictions that are too sure, a line above it predictions too cautious.
     - The optima of `fit(restarts=...)`: by how much the negative log likelihood of all data, less
-      that of the priors, exceeds the best, in nats. Starts that end in the band, within 0.1 nats,
-      agree on the best; if hardly any do, more starts may find a better one.
+      the log density of the priors, exceeds the best, in nats. Starts that end in the band, within
+      0.1 nats, agree on the best; if hardly any do, more starts may find a better one.
 
     Args:
         gp: A process that has been fitted to, or has taken in, data.
-        history: What `fit` of these data has returned; None for none, and the third panel says so.
+        history: The result of `fit` on these data; None for none; the third panel then says so.
         ax: Three matplotlib axes to plot on; a new figure if None.
 
     Returns:

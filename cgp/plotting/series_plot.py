@@ -36,28 +36,28 @@ def series(
 
     The bands are marginal: they hold one part at one point with the given probability. With
     variance v and pseudo-variance w the real part has variance `(v + Re w)/2`, the imaginary
-    `(v − Re w)/2`. The variances of modulus and phase are to first order about the mean
-    `|m| e^{iφ}`: that of the modulus is `(v + Re(w e^{−2iφ}))/2`, that of the phase
-    `(v − Re(w e^{−2iφ}))/(2|m|²)`. This is accurate while the band is narrow relative to the
-    modulus. The band of a phase ends at ±π, where the phase is unknown.
+    `(v − Re w)/2`. To first order about the mean `|m| e^{iφ}` the modulus has variance
+    `(v + Re(w e^{−2iφ}))/2`, the phase `(v − Re(w e^{−2iφ}))/(2|m|²)`. This is accurate while the
+    band is narrow relative to the modulus. The band of a phase ends at ±π, where the phase is
+    unknown.
 
     Args:
         x: The inputs of the data, `[N]` or `[N, 1]`, in any order; dates too, which are drawn in
             UTC if they have a time zone.
         z: Complex data, `[N]`, or `[N, M]`; NaN, or masked, where missing. None for no data.
-        posterior: What `posterior`, `predict`, `process` or `forecasts` returns, or
-            `statespace.filter`, `smooth` or `forecast`, of one series of N' points. Of a filter the
-            one-step predictions of the observations are shown, of a forecast the observations, of a
-            smoother the states: `cgp.distributions.marginals(posterior)`. None for no prediction.
+        posterior: The result of `posterior`, `predict`, `process` or `forecasts`, or of
+            `statespace.filter`, `smooth` or `forecast`, for one series of N' points. A filter shows
+            the one-step predictions of the observations, a forecast the observations, a smoother
+            the states: `cgp.distributions.marginals(posterior)`. None for no prediction.
         x_new: The inputs of the posterior, `[N']` or `[N', 1]`, in any order; `x` if None.
-        component: Which component to plot, along the last axis, where the posterior has several,
-            `[N, M]`: of an observation, of a state, or horizons of `StateSpaceGP.forecasts`; and
-            which one of z, where z is `[N, M]` too.
+        component: The index along the last axis of the component to plot, where the posterior has
+            several, `[N, M]`: components of an observation or of a state, or horizons of
+            `StateSpaceGP.forecasts`; also of z, where z is `[N, M]` too.
         parts: "real-imaginary" or "modulus-phase". The phase is in radians, unwrapped along the
-            mean; that of the data is on the branch closest to the mean.
+            mean; the phase of the data is on the branch closest to the mean.
         probability: Of the band, between 0 and 1.
         x_label: The label of the axis of x, with its unit: "time (s)".
-        z_label: What z is called in the labels of the axes.
+        z_label: The name of z in the labels of the axes.
         z_unit: The unit of z, behind these labels in parentheses; None for none.
         legend: Whether there is a legend; None for one where there is a prediction.
         ax: Two matplotlib axes to plot on, one for each part; a new figure if None.
@@ -87,7 +87,7 @@ def series(
     if parts not in ("real-imaginary", "modulus-phase"):
         raise ValueError(f'parts must be "real-imaginary" or "modulus-phase", got {parts!r}')
     check_probability(probability)
-    width = special.ndtri(0.5 * (1.0 + probability))  # half of that of an interval of N(0, 1)
+    width = special.ndtri(0.5 * (1.0 + probability))  # half the width of an interval of N(0, 1)
     check_same_labels(x=(x, components(x)), z=(z, components(z)))
     inputs = {"x": x} if x_new is None else {"x_new": x_new}
     labelled = {} if posterior is None else labelled_moments(posterior)
@@ -142,7 +142,7 @@ def series(
 
 
 def _shorten_dates(axis: "Axes") -> None:
-    """Shortens each date label to what differs from the one before, or they overlap."""
+    """Shortens each date label to its difference from the one before, or they overlap."""
     from matplotlib import dates
 
     locator = dates.AutoDateLocator()

@@ -18,7 +18,7 @@ from cgp.plotting.drawing import DATA, MEAN, axes_of, tidy
 if TYPE_CHECKING:  # an optional dependency
     from matplotlib.axes import Axes
 
-_ALIASES = 50  # on either side, of samples on a grid: what is beyond has less than 1 % of the noise
+_ALIASES = 50  # on either side, for samples on a grid: all beyond have less than 1 % of the noise
 _POINTS = 2001  # of a curve, before its peaks are refined
 
 
@@ -35,20 +35,20 @@ def spectrum(
     Hann's window w, with the mean step dx of x; of several series it is the mean. White noise of
     variance v has the expected height v dx in it. It scatters about the density by the factors of
     an exponential variable: nine of ten points lie between a twentieth and three times of it. Where
-    they leave the curve is what the kernel does not describe. Irregular x and gaps scatter power of
-    strong frequencies over all others: a dashed curve is what the process expects then, its
+    they leave the curve, the kernel lacks something. Irregular x and gaps scatter power of strong
+    frequencies over all others: a dashed curve is then the expectation under the process, its
     spectrum smeared by `|Σ w e^{−i2πfx}|²`.
 
-    The curve is `Kernel.spectral_density` plus the noise at v dx, that of `White` too. Where x is
+    The curve is `Kernel.spectral_density` plus the noise at v dx, `White` included. Where x is
     regular it is folded, as samples dx apart cannot tell f from f + 1/dx. Lines, of `Constant`,
     `Rotation`, `Periodic` and taps, stand at the height that the periodogram has for their power.
 
     Args:
         gp: A process over one-dimensional x, fitted to the data; or several by name, one curve for
             each.
-        z: Complex series, `[N]` or `[..., N]`, NaN where missing; None for those that the (first)
-            process has taken in.
-        x: Their points, `[N]`, in any order; None for those that the process has taken in.
+        z: Complex series, `[N]` or `[..., N]`, NaN where missing; None for the data that the
+            (first) process has taken in.
+        x: Their points, `[N]`, in any order; None for the points that the process has taken in.
         ax: The matplotlib axes to plot on; a new figure if None.
 
     Returns:
@@ -106,7 +106,7 @@ def spectrum(
 
 
 def _selected_data(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None) -> Data:
-    """The data: those given, or else those of the process."""
+    """The data given, or else the data of the process."""
     if x is not None and z is None:
         raise ValueError("x are the points of z: give z too, or neither")
     data = gp.stored_data() if x is None else None
@@ -141,7 +141,7 @@ class _TaperedPeriodogram(NamedTuple):
     powers: np.ndarray  # `[F]`
     step: float  # the mean step of x: the height of white noise over its variance
     gain: float  # the height of a line over its power
-    spacing: float  # the spacing of the frequencies of `scatter`, half of that of `frequencies`
+    spacing: float  # of the frequencies of `scatter`, half the spacing of `frequencies`
     scatter: np.ndarray | None
     """The heights around a line over its power, at `4 L + 1` differences of frequencies of which
     the middle one is 0, `frequencies` lying within L of it; None for regular x without gaps."""
@@ -167,7 +167,7 @@ def _tapered_periodogram(scales: DataScales) -> _TaperedPeriodogram:
     scatter = None
     if not scales.is_regular or np.max(step) > 1.001 * scales.spacing:
         scatter = periodogram.on_grid(weights.astype(complex))
-        # Beyond the grid, where it goes on as far from its middle.
+        # Beyond the grid it continues at its level far from the middle.
         scatter = np.pad(scatter, half, constant_values=np.mean(scatter[: half // 2]))
     return _TaperedPeriodogram(
         periodogram.grid[inside],

@@ -2,8 +2,8 @@
 
 If the model is right, the innovations of different steps are independent and normal, with the
 covariances that the filter predicted. Normalised by the Cholesky factors of these covariances, they
-are white noise of variance 1, which is tested here. The tests are those of Y. Bar-Shalom, X. R. Li
-& T. Kirubarajan, *Estimation with Applications to Tracking and Navigation*, 2001, §5.4, and of
+are white noise of variance 1, which is tested here. The tests follow Y. Bar-Shalom, X. R. Li
+& T. Kirubarajan, *Estimation with Applications to Tracking and Navigation*, 2001, §5.4, and
 G. M. Ljung & G. E. P. Box, Biometrika 65(2), 1978, extended to complex signals.
 
 The tests of complex and real signals differ in the real degrees of freedom d of an element, 2 or 1.
@@ -13,7 +13,7 @@ For N elements e of white noise of variance 1, and ρ a mean of n independent pr
 
 The modulus of a complex autocorrelation is thus Rayleigh distributed, and its 95 % bound is
 √(−ln 0.05) = 1.73 times 1/√n, not 1.96. Since ρ is divided by the sample power, not by 1, its exact
-variance is that of products of coordinates of a point on a sphere: E|ρ|² = N/(N + 3 − d) / n. For
+variance follows from products of coordinates of a point on a sphere: E|ρ|² = N/(N + 3 − d) / n. For
 real innovations this is the (N + 2) of Ljung and Box, for complex ones N + 1.
 """
 
@@ -33,7 +33,7 @@ _Verdicts = tuple[str, str, str]
 class Diagnostics(NamedTuple):
     """Test statistics of a filter's innovations, NumPy arrays; `print` shows a table with verdicts.
 
-    For series of M elements and T steps; batch axes `[...]` are those of the series. If the model
+    For series of M elements and T steps, with the batch axes `[...]` of the series. If the model
     is right, each value lies within its bounds with probability `level`. Lower and upper bounds are
     the last axis.
     """
@@ -100,7 +100,7 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
         `Diagnostics`; statistics of a series without any observation are NaN.
 
     Raises:
-        TypeError: `result` is not that of a filter, `lags` no integer, or `level` no number.
+        TypeError: `result` is not from a filter, `lags` not an integer, or `level` not a number.
         ValueError: `lags` or `level` out of range, or a series of one step.
         NotPositiveDefiniteError: An innovation variance is zero, as in a model without noise.
 
@@ -227,8 +227,8 @@ def _correlations(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Autocorrelations of normalised innovations e, all correlations, and the variances of each.
 
-    Correlations are those of element i with element j of `lag` steps before, means over the
-    observed pairs. `squares` are |e|², 0 where missing; d is the real degrees of freedom of an
+    Element i is correlated with element j of `lag` steps before, by the mean over the observed
+    pairs. `squares` are |e|², 0 where missing; d is the real degrees of freedom of an
     element. The result is twice `[..., lags, M]`, then twice `[..., lags, M, M]`.
     """
     count = is_observed.sum(axis=-2)

@@ -45,16 +45,16 @@ def filter(
 
     With `parallel=True` all steps are computed at once, by associative scans over time (Särkkä &
     García-Fernández, IEEE Trans. Autom. Control 66, 2021; in square-root form, Yaghoobi et al.,
-    arXiv:2207.00426, 2022), and gradients too: in 2 log₂ T passes in place of T steps, which do
-    several times the arithmetic. That is for a long series on an accelerator, which a loop leaves
+    arXiv:2207.00426, 2022), and gradients too: in 2 log₂ T passes in place of T steps, with
+    several times the arithmetic. This suits a long series on an accelerator, which a loop leaves
     idle between its steps. With a few cores the loop is faster: on two, a scan of 1e5 steps of 2
     to 4 states took 20 to 90 times as long as the compiled core where the matrices vary, up to
     1300 times where they do not, and of 1e4 steps up to 10 times as long as the loop in a graph.
     For 4 states it needs 8 kB a step, 20 kB to smooth. In a graph it must know T, and the first
-    call takes ten seconds. The linearisation of a `NonlinearGaussian` goes from step to step all
-    the same; what follows is parallel, as are the repetitions of an `Iterated` smoother. An
-    observation without noise of what the process noise does not reach tells the state before it
-    exactly, which a scan cannot carry: it is an error, in a graph NaN.
+    call takes ten seconds. The linearisation of a `NonlinearGaussian` still goes from step to step;
+    the filter after it is parallel, as are the repetitions of an `Iterated` smoother. A noise-free
+    observation of a part of the state that the process noise does not reach fixes the state before
+    it exactly, which a scan cannot carry: it is an error, in a graph NaN.
 
     In single precision a standard deviation below about 1e-7 of the largest is lost to rounding,
     unless it lies along a coordinate axis of the state.
@@ -66,11 +66,11 @@ def filter(
         inputs: Known inputs, `[..., T, k]`, or `[T]` where k is 1, of a model with B.
         rule: How a `NonlinearGaussian` is linearised, `Taylor()` if None; all are exact for a
             linear model.
-        likelihood: A likelihood of `cgp.likelihoods`, of observations that are not the signal plus
-            normal noise; its noise is that of R, which must be diagonal. Each component is taken as
-            the normal observation that makes the posterior nearest to the true one, and the log
-            likelihood is approximate too: of `OneBit` that of expectation propagation, of others a
-            lower bound. Innovations are then those of these observations. None for normal noise.
+        likelihood: A likelihood of `cgp.likelihoods`, for observations that are not the signal plus
+            normal noise; R, which must be diagonal, is its noise. Each component is replaced by the
+            normal observation that makes the posterior nearest to the true one, and the log
+            likelihood is approximate too: for `OneBit` by expectation propagation, for others a
+            lower bound. Innovations are of these normal observations. None for normal noise.
         parallel: Whether to compute all steps at once, as above.
 
     Returns:
@@ -142,13 +142,13 @@ def log_likelihood(
     are as for `filter`.
 
     Returns:
-        `log p(z)` of the elements observed, real, `[...]`; minus infinity of observations that a
-        model without noise rules out. Differentiable by the matrices, the initial moments, z and
-        inputs, once, singular covariances included; of a singular R off the diagonal only if no
-        component but the last is without noise, given those before it.
+        `log p(z)` of the elements observed, real, `[...]`; minus infinity for observations that a
+        model without noise rules out. Differentiable once by the matrices, the initial moments, z
+        and inputs, singular covariances included; by off-diagonal elements of a singular R only if
+        no component but the last is without noise, given those before it.
 
     Raises:
-        TypeError, ValueError: As `filter`, but for what is ruled out.
+        TypeError, ValueError: As `filter`, except for observations that are ruled out.
 
     Example:
         >>> from cgp import statespace
@@ -229,7 +229,7 @@ _OF_EACH = ("predicted_means", "filtered_means", "log_likelihoods")
 
 
 def observed_means(model: LinearGaussian, means: tf.Tensor) -> tf.Tensor:
-    """Means of the observations by those of the states, working values, `[..., T, m]`."""
+    """Means of the observations from the means of the states, working values, `[..., T, m]`."""
     if model.H.shape.rank == 2:  # one product, instead of one for each step
         observed = tf.tensordot(means, model.H, [[-1], [-1]])
     else:

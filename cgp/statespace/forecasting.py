@@ -27,7 +27,7 @@ from cgp.statespace.series import Series, known_inputs, missing_series
 class Forecast(NamedTuple):
     """The moments of states and observations after the end of a series.
 
-    For a widely linear model the factors are those of the real composite, `[..., steps, 2n, 2n]`.
+    For a widely linear model the factors are of the real composite, `[..., steps, 2n, 2n]`.
     """
 
     state_means: tf.Tensor
@@ -65,16 +65,16 @@ def forecast(
         steps: Number of steps ahead, at least 1.
         inputs: Known inputs of a model with B, `[..., steps, k]`: the first leads from the last
             observation to the first forecast. A `NonlinearGaussian`, whose observations may depend
-            on them too, needs one more, of the last forecast.
+            on them too, needs one more, at the last forecast.
         rule: As for `filter`.
 
     Returns:
         `Forecast`.
 
     Raises:
-        TypeError: `result` is not what `filter` returns; complex inputs of a real model.
-        ValueError: A model that varies over time, or another than the result is of, in the size of
-            its state, its form or dtype; steps below 1; inputs that do not fit.
+        TypeError: `result` is not from `filter`; complex inputs of a real model.
+        ValueError: A model that varies over time, or that differs from the model of the result in
+            state size, form or dtype; steps below 1; inputs that do not fit.
 
     Example:
         >>> import numpy as np
@@ -97,7 +97,7 @@ def forecast(
     mean = noise.form.split(result.filtered_means[..., -1, :])
     chol = result.filtered_chols[..., -1, :, :]
     if isinstance(model, NonlinearGaussian):
-        # A series of nothing from the last state on; that of its first step is known.
+        # A series of missing values from the last state on: the first state is known.
         shape = None if inputs is None else np.shape(inputs)
         if shape is not None and noise.B is not None and steps + 1 not in shape[-2:]:
             raise ValueError(
@@ -123,7 +123,7 @@ def forecast(
 def forecast_of_start(
     model: AnyModel, steps: int, inputs: ArrayLike | None = None, rule: Rule | None = None
 ) -> Forecast:
-    """The forecast of a model whose initial state is that of the first step.
+    """The forecast of a model whose initial state is the state of the first step.
 
     Of the inputs, `[..., steps, k]`, the first leads from the first step to the second.
     """

@@ -70,7 +70,7 @@ def drawn_from(series: Series) -> Drawn:
 
 
 def functions_of(model: AnyModel) -> tuple[Function, Function]:
-    """Transition and observation of a model; those of a linear one take its matrices."""
+    """Transition and observation of a model; for a linear model they take its matrices."""
     if isinstance(model, NonlinearGaussian):
         return (
             lambda inputs, x: model.working("transition", inputs)(x),
@@ -133,13 +133,13 @@ class Particles(SeriesResult):
     log_likelihoods: tf.Tensor
     """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
     log_likelihood: tf.Tensor
-    """Their sum, `[...]`: its exponential is an unbiased estimate of the likelihood."""
+    """The sum over time, `[...]`: its exponential is an unbiased estimate of the likelihood."""
     effective_sizes: tf.Tensor
     """`1 / Σ w²` after each observation, before particles are drawn again, real, `[..., T]`."""
     particles: tf.Tensor
     """The states of the particles after the last observation, `[..., N, n]`."""
     log_weights: tf.Tensor
-    """Logarithms of their weights, which sum to one, real, `[..., N]`."""
+    """Logarithms of the weights of the particles, which sum to one, real, `[..., N]`."""
     expectations: tf.Tensor | None
     """The means of the function asked for, `[..., T, k]`; None without one."""
 
@@ -355,7 +355,7 @@ class ConditionalParticles(SeriesResult):
     log_likelihoods: tf.Tensor
     """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
     log_likelihood: tf.Tensor
-    """Their sum, `[...]`: its exponential is an unbiased estimate of the likelihood."""
+    """The sum over time, `[...]`: its exponential is an unbiased estimate of the likelihood."""
     effective_sizes: tf.Tensor
     """`1 / Σ w²` after each observation, before particles are drawn again, real, `[..., T]`."""
     particles: tf.Tensor
@@ -363,7 +363,7 @@ class ConditionalParticles(SeriesResult):
     means: tf.Tensor
     """The mean of v given the path of each particle, `[..., N, n]`."""
     chols: tf.Tensor
-    """Factors of its covariance, `[..., N, n, n]`; of the real composite if `linear` is one."""
+    """Factors of the covariance of v, `[..., N, n, n]`; of the composite if `linear` is one."""
     log_weights: tf.Tensor
     """Logarithms of the weights of the particles, which sum to one, real, `[..., N]`."""
 
@@ -523,11 +523,11 @@ def particle_filter(
         missing: As for `filter`.
         inputs: As for `filter`.
         expectation: A function of states, `[..., n]` -> `[..., k]`, whose mean is wanted after each
-            observation: that of `exp(iφ)` has a phase where that of a phase of several turns has
-            none. Not of a `ConditionallyLinear`.
+            observation: the mean of `exp(iφ)` has a phase even where φ covers several turns, and
+            its own mean has no meaning. Not for a `ConditionallyLinear`.
 
     Returns:
-        `Particles`; `ConditionalParticles` of a `ConditionallyLinear`. Not differentiable.
+        `Particles`; `ConditionalParticles` for a `ConditionallyLinear`. Not differentiable.
 
     Raises:
         TypeError: As `filter`.

@@ -16,9 +16,9 @@ from cgp.linalg.short_repr import short_repr
 class OfEachSeries:
     """A field of a `SeriesResult` that series may share, `[1, T, n, n]`; it is spread when read.
 
-    A thousand series of a hundred steps of eight states have factors of a hundred megabytes, and
-    one hundred kilobytes that are not the same. What was spread is not kept: it would have no
-    gradient where it was read first without a tape.
+    The factors of a thousand series of a hundred steps of eight states take a hundred megabytes, of
+    which one hundred kilobytes differ. The spread array is not kept: it would have no gradient
+    where it was read first without a tape.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -87,7 +87,7 @@ class SeriesResult:
         return tuple(field.name for field in dataclasses.fields(cls))
 
     def map(self, function: Callable[[tf.Tensor], tf.Tensor]) -> Self:
-        """Applies a function to each tensor of the result; returns the result of the outcomes."""
+        """Applies a function to each tensor of the result; returns a result of the values."""
         values = (None if a is None else function(a) for a in self)
         return self.__tf_unflatten__((), tuple(values))
 
@@ -103,7 +103,7 @@ class SeriesResult:
 class Filtered(SeriesResult):
     """Results of the filter: moments of the state before and after each observation.
 
-    For a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`, while
+    For a widely linear model the factors are of the real composite, `[..., T, 2n, 2n]`, while
     means, innovations and their covariances are complex, of n and m components. Series that share
     covariances hold them once; each reading spreads them.
     """
@@ -111,23 +111,23 @@ class Filtered(SeriesResult):
     predicted_means: tf.Tensor
     """`E[x[t] | z[:t]]`, `[..., T, n]`."""
     predicted_chols: tf.Tensor = OfEachSeries()
-    """A factor of its covariance, `[..., T, n, n]`: lower triangular, the diagonal not negative."""
+    """A factor of the covariance, `[..., T, n, n]`: lower triangular, diagonal not negative."""
     filtered_means: tf.Tensor
     """`E[x[t] | z[:t+1]]`, `[..., T, n]`."""
     filtered_chols: tf.Tensor = OfEachSeries()
-    """A factor of its covariance, `[..., T, n, n]`."""
+    """A factor of the covariance of the filtered state, `[..., T, n, n]`."""
     observation_means: tf.Tensor
     """`E[z[t] | z[:t]]`, shaped like z; also where z is missing."""
     innovations: tf.Tensor
-    """Observations minus these means, shaped like z; NaN where missing."""
+    """Observations minus their predicted means, shaped like z; NaN where missing."""
     innovation_covariances: tf.Tensor = OfEachSeries()
-    """Their covariances, observation noise included, `[..., T, m, m]`; also where missing."""
+    """Innovation covariances, observation noise included, `[..., T, m, m]`; also where missing."""
     innovation_pseudo_covariances: tf.Tensor | None = OfEachSeries()
     """`E[v vᵀ]`, `[..., T, m, m]`; None if the model is not widely linear, where it is zero."""
     log_likelihoods: tf.Tensor
     """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
     log_likelihood: tf.Tensor
-    """Their sum, `[...]`."""
+    """The sum over time, `[...]`."""
 
     @property
     def predicted_variances(self) -> tf.Tensor:
@@ -148,10 +148,10 @@ class Filtered(SeriesResult):
     def marginals(self) -> Marginals:
         """The predictions of the observations, each given those before it, noise included.
 
-        By an `Iterated` rule or a likelihood they are of what stands for the observations, and
-        forecasts only where those are missing: with `StudentT` the variance grows with the
-        distance of an outlier, so that no squared innovation is large beside it. Of the
-        states there are `filtered_means` and `filtered_variances`.
+        With an `Iterated` rule or a likelihood they are of approximate observations in place of z,
+        and forecasts only where z is missing: with `StudentT` the variance grows with the
+        distance of an outlier, so that no squared innovation is large beside it. For the
+        states see `filtered_means` and `filtered_variances`.
 
         Returns:
             NumPy arrays shaped like z.

@@ -84,11 +84,11 @@ def posterior_sample(
 ) -> tf.Tensor:
     """Draws states given a series, jointly over all times.
 
-    A prior sample of mean zero plus the smoothed mean given the observations minus those of the
-    sample (Durbin & Koopman, Biometrika 89, 2002).
+    Each is a prior sample of mean zero plus the smoothed mean given the observations minus the
+    sampled observations (Durbin & Koopman, Biometrika 89, 2002).
 
-    Arguments are as for `sample` and `smooth`; of a model that is not linear the samples are of the
-    linear one that the rule makes of it.
+    Arguments are as for `sample` and `smooth`; for a nonlinear model the samples are from the
+    linear model that the rule makes of it.
 
     Returns:
         States, `[*sample_shape, ..., T, n]`. Not differentiable.

@@ -35,14 +35,14 @@ _OF_LINEAR = "the smoother of a linear model in normal noise is differentiable, 
 class Smoothed(SeriesResult):
     """The moments of the state given all observations.
 
-    For a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`.
+    For a widely linear model the factors are of the real composite, `[..., T, 2n, 2n]`.
     Series that share covariances hold them once; each reading spreads them.
     """
 
     smoothed_means: tf.Tensor
     """`E[x[t] | z]`, `[..., T, n]`."""
     smoothed_chols: tf.Tensor = OfEachSeries()
-    """A factor of its covariance, `[..., T, n, n]`."""
+    """A factor of the covariance of the smoothed state, `[..., T, n, n]`."""
     lag_one_covariances: tf.Tensor = OfEachSeries()
     """`E[(x[t+1] − m[t+1]) (x[t] − m[t])ᴴ | z]`, `[..., T-1, n, n]`."""
     lag_one_pseudo_covariances: tf.Tensor | None = OfEachSeries()
@@ -50,7 +50,7 @@ class Smoothed(SeriesResult):
     widely linear, where it is zero."""
     gains: tf.Tensor = OfEachSeries()
     """Smoother gains J[t], `[..., T-1, n, n]` (of the real composite where factors are). The
-    covariance of x[t] with any later state is J[t] times that of x[t+1] with that state."""
+    covariance of x[t] with any later state is J[t] times the covariance of x[t+1] with it."""
 
     @property
     def smoothed_variances(self) -> tf.Tensor:
@@ -150,10 +150,10 @@ def smoothing_model(
     *,
     parallel: bool = False,
 ) -> tuple[LinearGaussian, ArrayLike | None]:
-    """The linear model whose smoother has the moments of that of a model, and its inputs."""
+    """The linear model whose smoother has the moments of a model's smoother, and its inputs."""
     model = measurable(model, likelihood)
     if likelihood is None and not isinstance(model, NonlinearGaussian):
-        checked_rule(rule)  # all are exact here, and what is none is a mistake
+        checked_rule(rule)  # all rules are exact here, and anything else is a mistake
         return model, inputs
     if likelihood is not None and not tf.executing_eagerly():
         raise NotImplementedError("smooth with a likelihood is not for graphs: call it eagerly")
@@ -183,7 +183,7 @@ def _change(last: tuple[tf.Tensor, tf.Tensor], following: tuple[tf.Tensor, tf.Te
     """The largest move of means `[..., T, n]`, in standard deviations, or of variances, a share."""
     (mean, chol), (last_mean, last_chol) = following, last
     variance, before = (tf.reduce_sum(squared_modulus(a), axis=-1) for a in (chol, last_chol))
-    # Of what is nearly certain the mean itself is the measure: rounding moves it.
+    # Where a state is nearly certain the mean itself is the measure: rounding moves it.
     least = np.finfo(variance.dtype.as_numpy_dtype).eps ** 0.5 * tf.abs(mean)
     moved = tf.abs(mean - last_mean), tf.sqrt(variance) + least
     spread = tf.abs(variance - before), variance

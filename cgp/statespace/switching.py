@@ -206,18 +206,18 @@ class InteractingModels(Settled):
 
     A Markov chain switches between them: model j follows model i with probability
     `transition[i, j]`. `cgp.statespace.filter` and `log_likelihood` take a bank as they take a
-    model. The exact filter has K^T terms; that of interacting models (IMM) keeps K normals, and
-    mixes them by their moments before each prediction (Blom & Bar-Shalom, IEEE Trans. Autom.
-    Control 33, 1988). With one model it is the filter of that model; with models that differ in
-    nothing, that of each. `cgp.statespace.step` takes it too, one observation at a time.
+    model. The exact filter has K^T terms; the filter of interacting models (IMM) keeps K normals,
+    and mixes them by their moments before each prediction (Blom & Bar-Shalom, IEEE Trans. Autom.
+    Control 33, 1988). With one model it is the filter of that model; with equal models, the filter
+    of each. `cgp.statespace.step` takes it too, one observation at a time.
 
     Model j in force at t makes the observation z[t], and led to x[t] from x[t−1]: its Q and F at
     t − 1, its H and R at t.
 
     Args:
         models: K models, `LinearGaussian` or `NonlinearGaussian`, of one size, dtype and form of
-            states and observations; of widely linear models, all or none. Nonlinear models of
-            complex states are of the form of widely linear ones unless they are `holomorphic`.
+            states and observations; all or none of them widely linear. Nonlinear models of complex
+            states have the form of widely linear ones unless they are `holomorphic`.
         transition: Probabilities of the switch from one step to the next, real, `[K, K]`; each row
             sums to one.
         initial: Probabilities of the models at the first observation, real, `[K]`; all the same if
@@ -417,7 +417,7 @@ def _probabilities(a: ArrayLike, name: str, shape: list[int], dtype: tf.DType) -
 
 
 def check_probabilities(a: tf.Tensor, name: str) -> None:
-    """Raises a ValueError, eagerly, for what are not probabilities along the last axis."""
+    """Raises a ValueError, eagerly, unless these are probabilities along the last axis."""
     if not tf.executing_eagerly():
         return
     check_finite(a, name)

@@ -93,7 +93,7 @@ def require_one_replica(model: keras.Model, computation: str) -> None:
 
 
 def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
-    """The mean of a count over replicas, so that their losses add up to that of the whole batch."""
+    """The mean of a count over replicas, so that losses add up to the loss of the whole batch."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return count
@@ -101,9 +101,9 @@ def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
 
 
 def number_of_batches(data: Any, steps: int | None) -> int:
-    """The number of batches in a dataset; of one without an end, `steps`, those of one pass.
+    """The number of batches in a dataset; for an endless one, `steps`, the batches of one pass.
 
-    A dataset of a generator does not know how many it has: they are counted, which is a pass more.
+    A dataset of a generator does not know how many it has: counting them takes one more pass.
     """
     cardinality = 0
     if isinstance(data, tf.data.Dataset):

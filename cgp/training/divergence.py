@@ -14,7 +14,7 @@ from cgp.linalg import NotPositiveDefiniteError
 from cgp.training.keras_private import first_loss, forget_loss
 from cgp.training.parameters import Parameter
 
-# What cgp.linalg, and TensorFlow's own factorisation of a real matrix, raise in a graph.
+# The errors of cgp.linalg, and of TensorFlow's factorisation of a real matrix, in a graph.
 _MESSAGES = (
     "not positive definite",
     "Cholesky decomposition was not successful",
@@ -42,7 +42,7 @@ class Trained(NamedTuple):
     parameter: Parameter | None
 
     def value(self) -> np.ndarray:
-        """The value of the hyperparameter, else that of the variable."""
+        """The value of the hyperparameter, else of the variable."""
         return (self.variable if self.parameter is None else self.parameter).numpy()
 
     def is_lost(self) -> bool:
@@ -104,14 +104,14 @@ def guarded(model: Any, fit: Callable, callbacks: Any) -> keras.callbacks.Histor
 class DivergenceGuard(keras.callbacks.Callback):
     """Stops a gradient training that diverges, and restores the best parameters that it saw.
 
-    Those are the trainable variables at the start of the epoch with the lowest loss, of its first
+    These are the trainable variables at the start of the epoch with the lowest loss, of its first
     batch or of all: values whose loss has been computed, and is finite. A training has diverged
     when the loss or a trainable variable is no longer finite, a hyperparameter leaves its
     constraint, or a covariance is not positive definite. The optimizer goes back to where it was
     when the training began, as its moments are no better than the gradients they were made of.
 
     It is the first of the callbacks: others see restored parameters when the last epoch ends, and
-    what they set when the training ends (as `EarlyStopping(restore_best_weights=True)`) stays.
+    values that they set as the training ends (`EarlyStopping(restore_best_weights=True)`) stay.
     """
 
     async_safe = True  # Keras need not wait for a step before it starts the next
@@ -129,7 +129,7 @@ class DivergenceGuard(keras.callbacks.Callback):
             return callbacks
         return [self, *([] if callbacks is None else keras.tree.flatten(callbacks))]
 
-    # --- what Keras calls ------------------------------------------------------------------------
+    # --- called by Keras -------------------------------------------------------------------------
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Replaces the compiled training step by one that catches its errors."""
@@ -177,7 +177,7 @@ class DivergenceGuard(keras.callbacks.Callback):
         if self.reached is not None:
             self.restore()
 
-    # --- what fit calls --------------------------------------------------------------------------
+    # --- called by fit ---------------------------------------------------------------------------
 
     def finish(self, callbacks: Any) -> None:
         """Puts Keras's training step back; to be called however the training has ended."""
@@ -206,7 +206,7 @@ class DivergenceGuard(keras.callbacks.Callback):
             self.model.apply_post_updates()
 
     def restore(self) -> None:
-        """Brings back the best parameters, or those from before where none had a finite loss."""
+        """Brings back the best parameters, or the initial ones where none had a finite loss."""
         if self._step is None:  # the training has not begun
             return
         with self.model.distribute_strategy.scope():
@@ -245,7 +245,7 @@ class DivergenceGuard(keras.callbacks.Callback):
             self._logs = self._step(iterator)
             return self._logs
         except (tf.errors.InvalidArgumentError, ValueError) as error:
-            # Of parameters that are lost, any error will do.
+            # Where parameters are lost, any error will do.
             if not (is_indefinite(error) or any(v.is_lost() for v in self._trained)):
                 raise
             self._note(self._running_loss())
@@ -256,7 +256,7 @@ class DivergenceGuard(keras.callbacks.Callback):
             return {"loss": math.nan}
 
     def _running_loss(self) -> float:
-        """The mean loss of the steps of the epoch that have ended, or else that of the first."""
+        """The mean loss of the steps of the epoch that have ended, or the loss of the first."""
         return float(self._logs.get("loss", math.nan)) if self._logs else first_loss(self.model)
 
     def _values(self) -> list[np.ndarray]:

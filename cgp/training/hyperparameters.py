@@ -25,7 +25,7 @@ InitialValues = dict[str, tuple[ArrayLike | None, Constraint]]
 """Initial values, None if they are left out, and constraints of hyperparameters by name."""
 
 _REQUIRED = inspect.Parameter.empty
-# Of the arguments that all constructors take that `declared` writes.
+# The types of the arguments that every constructor written by `declared` takes.
 _ANNOTATIONS = {
     "fixed": str | Iterable[str],
     "priors": Mapping[str, Any] | None,
@@ -57,8 +57,8 @@ class Hyperparameter:
         default: None for a hyperparameter that starts from the data where it is left out; without a
             default the constructor requires it.
         per_dimension: Whether it may have a value for each dimension of x.
-        relative_step: By how much of the modulus of the initial value, 1 if that is zero, an
-            optimizer moves it where it would move a weight by 1; None for the weight itself.
+        relative_step: The part of the modulus of the initial value, or of 1 if that is zero, by
+            which an optimizer moves it where it would move a weight by 1; None: the weight itself.
         length: A function from the layer, whose settings are attributes by then, to the number of
             elements of a vector; None for one number.
     """
@@ -242,7 +242,7 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
     declared_fields: ClassVar[Mapping[str, Hyperparameter | Setting]] = MappingProxyType({})
     """The arguments of the constructor by name, where `declared` has written it."""
 
-    if TYPE_CHECKING:  # the arguments that all constructors take that `declared` writes
+    if TYPE_CHECKING:  # the arguments of every constructor written by `declared`
         fixed: InitVar[str | Iterable[str]] = setting(str, default=(), kw_only=True)
         priors: InitVar[Mapping[str, Any] | None] = setting(str, default=None, kw_only=True)
         name: InitVar[str | None] = setting(str, default=None, kw_only=True)
@@ -260,7 +260,7 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
     def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
         """Initial values and constraints of the declared hyperparameters, by name.
 
-        `arguments` are those of the constructor. Settings are attributes by then.
+        `arguments` are the arguments of the constructor. Settings are attributes by then.
         """
         return {
             name: field.initial_value(self, name, arguments[name])
@@ -295,7 +295,7 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
         return super().from_config(config)
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads the weights; what was left out may be there for each dimension of x."""
+        """Loads the weights; a hyperparameter left out may have one for each dimension of x."""
         for number, variable in enumerate(keras_private.saved_variables(self)):
             for parameter in self.own_parameters:
                 is_free = parameter.constraint.is_per_dimension and parameter.initial is None
@@ -318,7 +318,7 @@ class Row(NamedTuple):
 
 
 def notebook_table(title: str, rows: Iterable[Row]) -> str:
-    """A table in HTML, for `_repr_html_`; its colours are those of the notebook.
+    """A table in HTML, for `_repr_html_`, in the colours of the notebook.
 
     Example:
         >>> from cgp.training.hyperparameters import Row, notebook_table

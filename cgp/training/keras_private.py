@@ -16,7 +16,7 @@ import tensorflow as tf
 # Where Keras keeps the call that is under way.
 from keras.src.backend.common.global_state import get_global_attribute
 
-# What a layer such as Embedding says of padding, which Keras attaches to tensors.
+# The mask of padding by a layer such as Embedding, which Keras attaches to tensors.
 from keras.src.backend.common.masking import get_keras_mask as get_keras_mask
 
 # The path of a variable without TensorFlow's scope of names, which `add_variable` says why.
@@ -35,7 +35,7 @@ from keras.src.export.export_utils import get_input_signature as get_input_signa
 # subclass to that end; a class that has it for a base from the start is left alone.
 from keras.src.models.functional import Functional
 
-# What Keras asks before it writes over a file, under `save(overwrite=False)`.
+# The question of Keras before it writes over a file, under `save(overwrite=False)`.
 from keras.src.utils.io_utils import ask_to_proceed_with_overwrite as ask_to_proceed_with_overwrite
 from keras.src.utils.python_utils import default
 
@@ -101,8 +101,8 @@ def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 def add_variable(layer: keras.layers.Layer, make: Callable[[], keras.Variable]) -> keras.Variable:
     """Adds the variable that `make` makes to the weights of a layer, as `add_weight` does.
 
-    That makes variables in a TensorFlow scope of the layer's name, and TensorFlow keeps 35 kB for
-    each name of a variable as long as the process: a hundred trackers would leave ten megabytes.
+    `add_weight` makes variables in a TensorFlow scope of the layer's name, and TensorFlow keeps
+    35 kB for each name as long as the process: a hundred trackers would leave ten megabytes.
     """
     with name_scope(layer.name, caller=layer):
         variable = make()
@@ -143,8 +143,8 @@ def add_losses_in_float64(model: Any) -> None:
 def as_added_loss(layer: keras.layers.Layer, loss: Any) -> Any:
     """A loss, or structure of losses, in the dtype of the compiled loss that it is added to.
 
-    That is the dtype of the loss given to `compile` of the model, to which Keras adds those of
-    layers as they are; without one any dtype does.
+    This is the dtype of the loss given to `compile` of the model, to which Keras adds the losses of
+    layers as they are; without a compiled loss any dtype does.
     """
     # Not by `layer._get_call_context`, which begins a call where none is under way, as in a
     # `stateless_call`; nobody would end it, and all later losses would be of that call.

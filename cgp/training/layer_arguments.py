@@ -1,6 +1,6 @@
 """Arguments of layers: they stay as the constructor took them, and errors say which there are.
 
-What is made of an argument, such as a factor, a compiled graph or a layer inside, does not follow
+Objects made from an argument, such as a factor, a compiled graph or a layer inside, do not follow
 an attribute that is assigned: the model would show one thing and compute another.
 """
 
@@ -53,7 +53,7 @@ class ReadOnlyArguments:
 
 @contextlib.contextmanager
 def names_told(kind: type) -> Iterator[None]:
-    """A context in which Keras's error about unknown arguments lists those of a constructor."""
+    """A context in which Keras's error about unknown arguments lists the known ones."""
     try:
         yield
     except ValueError as error:

@@ -17,8 +17,8 @@ from cgp.training.parameters import POSITIVE
 
 _NO_CAP = 15_000  # SciPy's own
 _LONGEST = 10.0  # step in the log of a hyperparameter: a factor of 22,000
-_FAR = 100.0  # what a loss per point loses from one start only if that is far from any optimum
-_WALL = 1e100  # slope, beyond which it is that of a wall, in whatever unit
+_FAR = 100.0  # fall of a loss per point that shows that the start was far from any optimum
+_WALL = 1e100  # slope beyond which the loss has a wall, in whatever unit
 _STEEPEST = 1e6  # rise or slope over the promised descent, beyond which no cubic fits a loss
 _BOTTOMLESS = -1e6  # a loss per point that has no minimum, as it tends to minus infinity
 
@@ -31,11 +31,11 @@ class Descent:
     optimum, beside whose loss all others look alike, is left behind first: SciPy starts again.
 
     Where the loss hardly depends on a hyperparameter, L-BFGS takes it far away, and others with it.
-    A step that would multiply a positive one by more than 22,000 is shortened. So is one to where
-    the loss or its slope is astronomical, as of a filter whose transition has become unstable: the
-    cubic through it has its minimum so near the last iterate that SciPy sees convergence there.
-    What stands in for the loss at such a point is that of no iterate: where rounding hides that it
-    is no decrease, and SciPy accepts it, the descent ends at the iterate before.
+    A step that would multiply a positive one by more than 22,000 is shortened, and so is a step to
+    an astronomical loss or slope, as of a filter whose transition has become unstable: the cubic
+    through it has its minimum so near the last iterate that SciPy sees convergence there. The
+    substitute for the loss at such a point belongs to no iterate: where rounding hides that it is
+    no decrease, and SciPy accepts it, the descent ends at the iterate before.
 
     `before_evaluation` is called before each evaluation but the first, `after_iteration` with the
     loss after each iteration; it returns True to stop.
@@ -47,7 +47,7 @@ class Descent:
 
     Raises:
         ValueError: The loss at the start, or its gradient, is not finite.
-        InvalidArgumentError, NotPositiveDefiniteError: It has no value there.
+        InvalidArgumentError, NotPositiveDefiniteError: The loss has no value there.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Descent:
         self.first_value = self._level = self.value
         self._is_stopped = False
         self._last = (self.point, self.value, self.gradient)
-        self._is_substitute = False  # what `_last` has of its point
+        self._is_substitute = False  # whether `_last` holds a substitute
         parameters = [v.parameter for v in trained]
         in_logs = [p is not None and p.constraint.forward is POSITIVE.forward for p in parameters]
         self._in_logs = np.repeat(in_logs, [v.variable.shape.num_elements() for v in trained])
@@ -160,7 +160,7 @@ class Descent:
     def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """A substitute for loss and gradient at a refused point: the line search turns back.
 
-        Value and slope are those of the parabola that has the value and slope of the last iterate
+        Value and slope are from the parabola that has the value and slope of the last iterate
         there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
         """
         step, descent = point - self.point, self._predicted_decrease(point)
@@ -302,9 +302,9 @@ def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
         why = result.message
         if result.success:  # SciPy's words for a decrease that is small beside the loss
             why = "the loss hardly falls any more, but it still slopes"
-        elif result.status != 1:  # "ABNORMAL", or what stands in for a loss: of the line search
+        elif result.status != 1:  # "ABNORMAL", or a substitute for a loss: the line search failed
             why = "no step along the descent was found that lowers the loss"
-        # Beside a wall, as of data that are all zero, a gradient says nothing.
+        # Beside a wall, as with data that are all zero, a gradient says nothing.
         at = f", with a gradient of up to {slope:.3g}" if slope < _WALL else ""
         warnings.warn(
             f"L-BFGS stopped before convergence after {run.iterations} iterations{at}: {why}. "
@@ -316,7 +316,7 @@ def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
 
 
 class _Run:
-    """One minimisation as a training: epochs, callbacks, validation and progress."""
+    """A minimisation as a training: epochs, callbacks, validation and progress."""
 
     def __init__(
         self,
@@ -402,7 +402,7 @@ def search(
 
     A loss with many optima is evaluated at all candidates, which costs little beside a descent.
 
-    `scale` is a direction in which the loss, per point, is that of a normal density whose
+    `scale` is a direction in which the loss, per point, follows a normal density whose
     covariance is multiplied by eᵗ at distance t: candidates are moved to the best t, which is known
     in closed form.
 

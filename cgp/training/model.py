@@ -38,7 +38,7 @@ class Trainer(Saving):
         """Makes a gradient step, then runs the post updates whose variables it has changed."""
         with self._own_graph():
             logs = super().train_step(data)
-            # The loss is counted first: it is that of the last good parameters if an update fails.
+            # The loss is counted first: if an update fails it belongs to the last good parameters.
             with tf.control_dependencies([v for v in keras.tree.flatten(logs) if tf.is_tensor(v)]):
                 refresh_all(self, self.trainable_variables)
         return logs
@@ -96,7 +96,7 @@ class Trainer(Saving):
     def add_loss(self, loss: Any) -> None:
         """Adds a loss, in the dtype of the loss that the model around this one is compiled with.
 
-        That may be in float32, to which Keras adds no float64: the loss takes its dtype. Gradients
+        This may be in float32, to which Keras adds no float64: the loss takes its dtype. Gradients
         are computed in the dtype of the layer all the same.
         """
         super().add_loss(keras_private.as_added_loss(self, loss))
@@ -109,8 +109,8 @@ class Trainer(Saving):
         sample_weight: Any = None,
         training: bool = True,
     ) -> tf.Tensor:
-        """Computes the loss of real targets and outputs that `compile` was given, and adds those of
-        layers.
+        """Computes the loss of real targets and outputs that `compile` was given, and adds the
+        losses of layers.
 
         Raises:
             TypeError: A loss given to `compile` would drop the imaginary part of the data.
@@ -179,11 +179,11 @@ class Trainer(Saving):
             steps_per_epoch: Steps to an epoch. An error under `LBFGS`.
             validation_steps: Steps of a validation.
             validation_batch_size: `batch_size` if None.
-            validation_freq: Validate each so many epochs; or, not under `LBFGS`, a list of epochs.
-            engine: Of a `KalmanFilter`, `ExactGP` or `StateSpaceGP` under `LBFGS`: what computes
-                the loss of parts of the data elsewhere. x is then a list of such parts, and the
-                engine `map`, or has a method `map` of a function and a list: a `Client` of Dask, an
-                executor of `concurrent.futures`, a pool of Ray. Or None.
+            validation_freq: Epochs between validations; or, not under `LBFGS`, a list of epochs.
+            engine: None, or for a `KalmanFilter`, `ExactGP` or `StateSpaceGP` under `LBFGS` the
+                engine that computes the loss of parts of the data elsewhere. x is then a list of
+                such parts; the engine is `map`, or has a method `map` of a function and a list: a
+                `Client` of Dask, an executor of `concurrent.futures`, a pool of Ray.
 
         Returns:
             Keras's `History`. Its `history["loss"]` has one entry for each epoch, or iteration; its
@@ -191,8 +191,8 @@ class Trainer(Saving):
 
         A training that diverges (its loss is no longer finite, a covariance no longer positive
         definite, a hyperparameter outside its constraint) is stopped with a `RuntimeWarning` that
-        names the values it came to. The trainable variables are then those of the start of the
-        epoch with the lowest loss, or of the best iteration of `LBFGS`, unless a callback sets
+        names the values it came to. The trainable variables are then set back to the start of
+        the epoch with the lowest loss, or to the best iteration of `LBFGS`, unless a callback sets
         others as the training ends.
 
         Raises:
@@ -441,8 +441,8 @@ class Functional(Trainer, keras_private.FunctionalModel):
         **kwargs: `trainable`.
 
     Raises:
-        TypeError: A layer or operation of Keras that is fed with complex values, but for those of
-            `cgp.training.model`, which are exact: the others round complex128 to
+        TypeError: A layer or operation of Keras that is fed with complex values, except those
+            listed in `cgp.training.model`, which are exact: the others round complex128 to
             complex64, drop imaginary parts, or fail in training. Where a layer of your own, or
             a `Lambda`, declares a real dtype for complex results, the first run finds it out. On a
             call, complex data for an input that is real: Keras would drop the imaginary part.
@@ -483,8 +483,8 @@ class Functional(Trainer, keras_private.FunctionalModel):
 # --- complex values in a graph of layers and operations of Keras ----------------------------------
 
 # Keras knows complex64 alone: operations that promote dtypes, as `add` and `matmul`, round to it;
-# `cast` to a real dtype drops imaginary parts; noise and pooling have no complex kernels. What only
-# moves values, or repeats them, is exact. A layer of the user, a `Lambda` too, is trusted.
+# `cast` to a real dtype drops imaginary parts; noise and pooling have no complex kernels.
+# Operations that only move or repeat values are exact. Layers of users, and `Lambda`, are trusted.
 KEEPING_LAYERS = frozenset(
     """Concatenate Cropping1D Cropping2D Cropping3D Flatten Identity Permute RepeatVector Reshape
     UpSampling1D UpSampling3D ZeroPadding1D ZeroPadding2D ZeroPadding3D""".split()  # noqa: SIM905
@@ -514,7 +514,7 @@ def check_inputs(model: Any, are_complex: Iterable[bool]) -> None:
 def check_graph(model: Any, are_complex: Sequence[bool]) -> list[bool]:
     """Raises where a functional model would round complex values or drop a part of them.
 
-    What tensors declare is not enough: most layers of Keras declare their own dtype for whatever
+    The declared dtypes are not enough: most layers of Keras declare their own dtype for whatever
     they return. Returns whether each of its outputs is complex, from whether each of its inputs is.
     """
     check_inputs(model, are_complex)

@@ -1,9 +1,9 @@
 """The loss of a model as a function of one vector, for optimizers other than Keras's.
 
-Of data in shards it is summed over whatever engine maps a function over them. A shard is a part of
-the data, or what an engine makes of it where it works: a future of Dask, for instance. The loss of
-each is that of the model, in which a prior has an equal share, weighed by its number of
-observations: their sum is the loss of all data, in which a prior counts once.
+The loss of data in shards is a sum, by any engine that maps a function over them. A shard is a part
+of the data, or the object that an engine makes of it: a future of Dask, for instance. Each shard
+has the loss of the model, with an equal share of each prior, weighed by its number of
+observations: the sum is the loss of all data, in which a prior counts once.
 """
 
 import dataclasses
@@ -190,7 +190,7 @@ class ShardValue(NamedTuple):
 class Shards(NamedTuple):
     """Data in shards, in place of data in `fit`."""
 
-    items: Sequence[Any]  # data as `fit` takes them, or what the engine turns into data
+    items: Sequence[Any]  # data as `fit` takes them, or objects that the engine turns into data
     engine: Any
     """`map`, or an object with a method `map`, of a function and a list; and `gather` where that
     returns futures."""
@@ -264,7 +264,7 @@ def value_and_gradient(spec: bytes, point: npt.ArrayLike, shard: Any) -> ShardVa
             value, gradient = restored.function(tf.constant(point), (x, None, None))
     except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError):
         return ShardValue(np.nan, np.full(restored.size, np.nan), count)
-    weight = max(count, 1.0)  # what the loss was divided by: a share of priors is there without
+    weight = max(count, 1.0)  # the divisor of the loss, which may be a share of priors alone
     return ShardValue(weight * float(value), weight * gradient.numpy(), count)
 
 
@@ -321,7 +321,7 @@ class ShardedObjective(Objective):
 
     Raises:
         TypeError: A model that cannot learn from shards.
-        ValueError: No shards, or what an `Objective` refuses.
+        ValueError: No shards; and as for `Objective`.
     """
 
     def __init__(self, model: keras.Model, shards: Shards):

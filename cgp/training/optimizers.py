@@ -28,7 +28,7 @@ class LBFGS(ReadOnlyArguments, keras.optimizers.Optimizer):
     Args:
         maxcor: The number of correction pairs that approximate the Hessian.
         ftol: Converged when an iteration lowers the loss by less than this, relative to the larger
-            of 1 and what the loss has lost so far, at most a hundred. At least ten times the
+            of 1 and the fall of the loss so far, at most a hundred. At least ten times the
             rounding of the variables is taken: 2e-15, or 1e-6 of float32.
         gtol: Converged when no component of the gradient exceeds this.
         name: Name of the optimizer.

@@ -51,8 +51,8 @@ def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
 
 
 def _log_area_of_disk(raw: tf.Tensor) -> tf.Tensor:
-    # In polar coordinates the area is cos(r) sin(r)/r of that of the plane. Beyond r = π/2 the
-    # plane covers the disk once more, and that is no other value: its density is zero.
+    # In polar coordinates the area is cos(r) sin(r)/r times the area of the plane. Beyond r = π/2
+    # the plane covers the disk once more, and that is no other value: its density is zero.
     square = tf.reduce_sum(tf.square(raw), axis=-1)
     small = square < 1e-8
     r = tf.sqrt(tf.where(small, tf.ones_like(square), square))
@@ -411,7 +411,7 @@ class Parameterized(ReadOnlyArguments):
     """A mixin for layers that own hyperparameters, declared once in `__init__`."""
 
     own_parameters: tuple["Parameter", ...] = ()
-    _refused_values = ""  # what was wrong with the last ones that were loaded
+    _refused_values = ""  # the error about the last values that were loaded
 
     def __setattr__(self, name: str, value: Any) -> None:
         if any(name == p.name and value is not p for p in self.own_parameters):

@@ -66,7 +66,7 @@ class HostVariable(keras.Variable):
     """A weight whose value may be changed in place, as an array, at no cost.
 
     Writing a TensorFlow variable and reading it takes longer than a step of an online filter. So
-    the array is the value, and it is written to TensorFlow only once that is asked for the value.
+    the array is the value, and is written to TensorFlow only once the variable is read.
     Whoever asks for the TensorFlow variable itself (`value`) may read and write it at any time:
     from then on each change is written at once, and each use reads it.
 
@@ -109,7 +109,7 @@ class HostVariable(keras.Variable):
     def value(self) -> Any:
         """The TensorFlow variable."""
         variable = super().value
-        if variable is stored(self):  # else that of a stateless scope
+        if variable is stored(self):  # else the variable of a stateless scope
             self._write()
             self._is_shared = True
         return variable

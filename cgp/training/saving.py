@@ -2,7 +2,7 @@
 
 Estimators are exported as SavedModels, which plain TensorFlow runs where cgp is not. Configs name
 rules and likelihoods by the registered name of their class, beside its numbers. Classes of cgp are
-registered with Keras here, those of users by themselves; the names of the former are written
+registered with Keras here, classes of users by the users; the names of the former are written
 without the package.
 """
 
@@ -78,8 +78,8 @@ class ServedStep(NamedTuple):
     """The step of an estimator as a pure function, for a SavedModel."""
 
     step: Callable[..., tuple[Any, Outputs]]  # of state and arguments, the next and results
-    arguments: Sequence[tf.TensorSpec]  # those of a step
-    # Assertions of what a step refuses.
+    arguments: Sequence[tf.TensorSpec]  # the arguments of a step
+    # Assertions against states and arguments that a step refuses.
     check: Callable[..., list[tf.Operation]] = lambda state, *arguments: []
 
 
@@ -173,8 +173,8 @@ def load_model(
 
     Args:
         filepath: The path of a `.keras` file, or whatever else Keras loads.
-        custom_objects: Classes and functions by name, beside those that are registered with Keras.
-            Those of cgp are.
+        custom_objects: Classes and functions by name, beside those that are registered with Keras,
+            as all classes of cgp are.
         compile: Whether to compile the model, if it was compiled when it was saved.
         safe_mode: Whether to refuse pickled lambdas, which may run any code.
 
@@ -216,7 +216,7 @@ def load_model(
 def check_undamaged(filepath: str | os.PathLike[str]) -> None:
     """Raises a ValueError if a file of a model or of weights exists here and is damaged.
 
-    One that is neither `.keras` nor HDF5 is not looked at.
+    A file that is neither `.keras` nor HDF5 is not looked at.
     """
     path, damage = os.fspath(filepath), None
     if os.path.isfile(path) and path.endswith(".keras"):
@@ -307,9 +307,9 @@ def write_beside(
 ) -> None:
     """Writes a file beside a path that `can_be_replaced`, and renames it once it is complete.
 
-    A process that is killed on the way leaves what was there before, and a folder of temporary
-    files, whose name begins with a dot and the name of the file. The next file that is written
-    there removes those of processes that have ended. A symbolic link is followed. Without
+    A process that is killed on the way leaves the earlier file, and a folder of temporary files,
+    whose name begins with a dot and the name of the file. The next file that is written there
+    removes the folders of processes that have ended. A symbolic link is followed. Without
     `overwrite` an existing file is replaced if a prompt is answered so; where `write` raises, it
     stays.
     """
@@ -431,12 +431,12 @@ class Saving(_Base):
     def export(self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any) -> None:
         """Writes a SavedModel, which TensorFlow runs where neither Keras nor cgp is.
 
-        That of an estimator, loaded by `tf.saved_model.load`, has `predict`, and of one that takes
-        samples in one at a time, `step` and `reset`. A step takes and returns what the method
-        of that name does, as tensors by name ("predicted_mean", "innovation", …). It goes on
+        The SavedModel of an estimator, loaded by `tf.saved_model.load`, has `predict`, and `step`
+        and `reset` if the estimator takes samples in one at a time. A step has the arguments and
+        results of the method, as tensors by name ("predicted_mean", "innovation", …). It goes on
         from the state of the estimator, and keeps its own in variables; `reset` takes that back to
         the state at the time of the export. There are as many streams as the estimator has: to make
-        more, give it a step of missing values first, and reset it. Of other models it is Keras's
+        more, give it a step of missing values first, and reset it. For other models it is Keras's
         `export`.
 
         Args:
@@ -464,7 +464,7 @@ class Saving(_Base):
     def _export_call(
         self, filepath: Any, input_signature: Any = None, verbose: bool = True, **kwargs: Any
     ) -> None:
-        """Keras's `export`, without gradients: those of cgp call Python."""
+        """Keras's `export`, without gradients: the gradients of cgp call Python."""
         archive = keras.export.ExportArchive()
         signature = get_input_signature(self) if input_signature is None else input_signature
         archive.track_and_add_endpoint("serve", self, signature, **kwargs)
@@ -517,7 +517,7 @@ for _class in (Iterated, Magnitude, OneBit, SigmaPoints, StudentT, Taylor, VonMi
 
 
 def registered_config(rule: Rule | Likelihood | None) -> dict[str, Any] | None:
-    """Converts a rule or a likelihood to the name of its class and the arguments of it."""
+    """Converts a rule or a likelihood to the name of its class and its arguments."""
     if rule is None:
         return None
     kind = type(rule)

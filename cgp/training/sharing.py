@@ -163,7 +163,7 @@ def clone_model(model: keras.Model) -> keras.Model:
     Raises:
         TypeError: Not a model.
     """
-    if not isinstance(model, keras.layers.Layer):  # Keras returns what is none as it is
+    if not isinstance(model, keras.layers.Layer):  # Keras returns anything else as it is
         raise TypeError(f"model must be a Keras model, got {model!r}")
     with sharing_scope():
         return keras.models.clone_model(model)

@@ -39,21 +39,21 @@ class Mean(HyperparameterLayer):
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """The basis functions of a marginalised trend: complex, `[..., N, q]`, or None.
 
-        A column that is zero for every x is of no effect (see `used`).
+        A column that is zero for every x has no effect (see `used`).
         """
         return None
 
     def functions(self, x: tf.Tensor) -> tf.Tensor | None:
-        """The functions that learned coefficients multiply, where these are all it learns.
+        """The functions that learned coefficients multiply, where the mean learns nothing else.
 
-        At points `[..., N, D]` complex, `[..., N, q]`; None, by default, for no such sum.
+        At points `[..., N, D]` complex, `[..., N, q]`; None, the default, for another mean.
         """
         return None
 
     def used(self, columns: np.ndarray) -> np.ndarray:
         """The columns of a basis, `[N, q]`, that are not zero for every x; by default all.
 
-        Zeros at the points of some data do not tell: they leave a coefficient undetermined.
+        Zeros at the points of some data do not count: they leave a coefficient undetermined.
         """
         return columns
 
@@ -101,8 +101,8 @@ class Mean(HyperparameterLayer):
     def nearest(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """The mean nearest to series `[B, N]` at `[N, D]`, eagerly, `[B, N]`.
 
-        By least squares: coefficients that are learned are those of all series, and those of a
-        marginalised trend of each. Other hyperparameters are at their present values.
+        By least squares: all series share learned coefficients, and each has its own coefficients
+        of a marginalised trend. Other hyperparameters are at their present values.
         """
         points = tf.constant(x, self.variable_dtype)
         function, functions, basis = (
@@ -121,7 +121,7 @@ class Mean(HyperparameterLayer):
         return nearest
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
-        """The start, by data `[N, D]`, `[N]`, of a hyperparameter that was left out, or None."""
+        """The start, from data `[N, D]`, `[N]`, of a hyperparameter that was left out, or None."""
         return None
 
     def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
@@ -206,18 +206,18 @@ class Polynomial(Mean):
 
     Its complex coefficients are either learned with the hyperparameters, or marginalised under a
     flat prior: the trend is then estimated from the data at each prediction, its uncertainty is
-    part of the posterior, and the likelihood is the restricted one, of what the trend leaves
+    part of the posterior, and the likelihood is the restricted one, of residuals of the trend
     (Rasmussen & Williams, *Gaussian Processes for Machine Learning*, 2006, §2.7).
 
     Choose center and scale so that x comes to about −1 … 1: powers of a date lose all digits.
 
     Args:
-        degree: Of the polynomial, at least 0.
+        degree: The degree of the polynomial, at least 0.
         coefficients: Initial β, `[degree + 1]`, complex; if None zeros, until a fit starts them by
             least squares. Not for a marginalised trend.
         marginalized: Whether the coefficients are marginalised instead of learned.
-        center: In units of x.
-        scale: In units of x, positive.
+        center: The center, in units of x.
+        scale: The scale, in units of x, positive.
         fixed: `("coefficients",)` to keep them.
         priors: `{"coefficients": ...}`, a TFP distribution of their [re, im], `[degree + 1, 2]`.
         name: A name for its parameters.
@@ -245,7 +245,7 @@ class Polynomial(Mean):
     scale: float = setting(real_number, default=1.0, kw_only=True)
 
     def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
-        """The coefficients; none of a marginalised trend."""
+        """The coefficients; none for a marginalised trend."""
         coefficients, count = arguments["coefficients"], self.degree + 1
         if not (np.isfinite(self.center) and np.isfinite(self.scale) and self.scale > 0):
             raise ValueError(
@@ -266,7 +266,7 @@ class Polynomial(Mean):
         return {"coefficients": (coefficients, constraint)}
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
-        """The starting coefficients, those of least squares."""
+        """The starting coefficients, by least squares."""
         powers = self._powers(tf.constant(x, self.variable_dtype)).numpy()
         return np.linalg.lstsq(powers, z, rcond=None)[0]
 

@@ -20,8 +20,8 @@ from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.training.hyperparameters import declared, setting
 from cgp.training.saving import check_size
 
-_GOOD = 1e-3  # of the power of z: what a good fit leaves
-_FAR_BETTER = 0.25  # of the residual power: 6 dB, where it is by chance up to 2
+_GOOD = 1e-3  # residual power of a good fit, over the power of z
+_FAR_BETTER = 0.25  # of the residual power: 6 dB, where chance makes up to 2 dB
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
@@ -34,31 +34,31 @@ class Rational(Mean):
         r(f) = e^{−i2π delay f} (constant + Σ_k residue_k / (i2πf − pole_k)),    Re(pole_k) < 0,
 
     the transfer function of a stable system that responds after a delay (convention e^{+iωt}). The
-    Gaussian process models what the poles leave (Bect, Georg, Römer & Schöps, 2023,
+    Gaussian process models the residual of the poles (Bect, Georg, Römer & Schöps, 2023,
     arXiv:2307.13484); with the kernel `Zero()` the fit is rational alone, in white noise.
 
     `fit` locates poles and delay, by relocation of poles (Gustavsen & Semlyen, IEEE Trans. Power
-    Delivery 14, 1999) and then by nonlinear least squares, from where all series have a target;
+    Delivery 14, 1999) and then by nonlinear least squares, at inputs where all series have targets;
     `condition` leaves them as they are. The constant and the residues are marginalised under a flat
     prior, as the coefficients of `Polynomial(marginalized=True)`. So are, to first order, poles and
-    delay: the basis has the derivative `1/(i2πf − pole_k)²` by each pole beside its fraction, and
-    f, to which, beside the fractions, the derivative by the delay amounts. A pole that its prior or
-    the edge of its range holds has the fraction alone, as the linear model would go on. The columns
+    delay: beside the fraction of each pole the basis has its derivative `1/(i2πf − pole_k)²`, and
+    beside all of them f, in place of the derivative by the delay. A pole held by its prior or by
+    the edge of its range has the fraction alone, as the linear model would move it on. The columns
     are orthonormal over the data that located them, which makes likelihoods independent of units.
 
-    With `real_response=True` the impulse response is real, as that of any passive device: beside
-    each pole there is its conjugate, with the conjugate residue, and the constant is real. f has to
-    be the frequency itself, not that from a carrier. Where the band is not far above zero, as that
-    of a low-pass filter, that halves the numbers to be found; far above it there is little
-    difference. Two real poles need two pairs, unless they are one. The coefficients are real then,
+    With `real_response=True` the impulse response is real, as for any passive device: beside each
+    pole there is its conjugate, with the conjugate residue, and the constant is real. f has to be
+    the frequency itself, not an offset from a carrier. Where the band is not far above zero, as for
+    a low-pass filter, this halves the number of unknowns; far above zero there is little
+    difference. Two real poles need two pairs, unless they coincide. The coefficients are then real,
     and the process is improper (`gp.predict` has a pseudo-variance, matrices twice as many rows).
 
     A pole much narrower than the step of f may fit the noise of a single sample. Where its
     half-width, `−Re(pole)/2π`, is below a quarter w of the median step, it has a prior of log
     density `−½ (log(w/half-width)/¼)²`, which data with little noise overcome; it is at least a
-    fiftieth of the step, and at most ten spans of f. Noise that is known of each sample has no part
-    in where poles are located: leave samples out, as NaN, that are far noisier than others. Too
-    high an order fits noise: choose it by cross-validation with new fits, not by the likelihood.
+    fiftieth of the step, and at most ten spans of f. The known noise of samples does not influence
+    the location of poles: leave out, as NaN, samples that are far noisier than others. Too high an
+    order fits noise: choose it by cross-validation with new fits, not by the likelihood.
 
     Args:
         order: The number of poles, at least 0; of pairs, if the response is real.
@@ -70,7 +70,7 @@ class Rational(Mean):
         TypeError: A `real_response` that is not a bool.
         ValueError: An order that is no whole number; at `fit`, fewer different inputs than
             (4 order + 4)/1.8, or (4 order + 2)/1.8 of a real response, series with inputs of their
-            own, inputs of several dimensions; before the first `fit`, whatever needs the poles.
+            own, inputs of several dimensions; before the first `fit`, any use of the poles.
 
     Example:
         >>> import cgp, numpy as np
@@ -95,7 +95,7 @@ class Rational(Mean):
         columns = 2 * self._arrangement.fractions_of_each * self.order + 2
         numbers, of_mean = 2 * columns**2, f"a rational function of order {self.order}"
         check_size(numbers, of_mean, self.variable_dtype, "take a smaller order")
-        # Poles and delay are those over (f − middle)/span. The span is 0 until the first fit.
+        # Poles and delay belong to (f − middle)/span. The span is 0 until the first fit.
         self._axis = self._weight("axis", 2)
         self._located_poles = self._weight("poles", self.order, 2)
         self._located_delay = self._weight("delay")
@@ -108,9 +108,9 @@ class Rational(Mean):
 
     @property
     def poles(self) -> np.ndarray:
-        """The poles, in the order of their frequencies: complex `[order]`, or `[2 order]` of pairs.
+        """The poles, in the order of their frequencies: complex `[order]`, `[2 order]` for pairs.
 
-        In radians per unit of time, which counts in cycles per unit of f: nanoseconds where f is in
+        In radians per unit of time, the unit being a cycle per unit of f: nanoseconds where f is in
         gigahertz. The resonance is at `Im(pole)/2π`, and `−Re(pole)/π` wide at half of its power,
         both in units of f.
         """
@@ -142,7 +142,7 @@ class Rational(Mean):
         self._check_dimensions(x.shape[-1])
         present = ~np.isnan(z).any(axis=0)
         f, z = x[0, present, 0], z[:, present]
-        # A tenth more than there are numbers to be found: poles, delay and coefficients.
+        # A tenth more numbers than unknowns: poles, delay and coefficients.
         needed = math.ceil((4 * self.order + (2 if self.has_real_coefficients else 4)) / 1.8)
         different = len(np.unique(f))
         if different < needed:
@@ -150,7 +150,7 @@ class Rational(Mean):
                 f"{self!r} needs at least {needed} different x where all series have a target, got "
                 f"{different} among {len(f)} points: take a lower order"
             )
-        # Conjugate pairs are those of a response over the frequency itself.
+        # Conjugate pairs need a response over the frequency itself.
         middle = 0.0 if self.has_real_coefficients else 0.5 * (f.min() + f.max())
         axis = np.array([middle, np.ptp(f)])
         ordered = np.argsort(f, kind="stable")
@@ -184,7 +184,7 @@ class Rational(Mean):
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
         self._check_dimensions(x.shape[-1])
-        with tf.init_scope():  # a graph reads what there is when it runs
+        with tf.init_scope():  # a graph reads the weights when it runs
             self._middle_and_span()
         middle, span = tf.unstack(self._axis.value)
         poles, mixing = (
@@ -196,7 +196,7 @@ class Rational(Mean):
         return tf.einsum("...i,ij->...j", columns, mixing)
 
     def used(self, columns: np.ndarray) -> np.ndarray:
-        """The columns of a basis but for derivatives by poles that its prior or a bound holds."""
+        """The columns of a basis but for derivatives by poles held by their prior or a bound."""
         return columns[:, self._mixing.numpy().any(axis=(0, 2))]
 
     def __repr__(self) -> str:
@@ -220,7 +220,7 @@ def _warn_of_other_data(
         "e^{-i2πfτ}, and conjugate predictions"
     )
     if better.power >= _FAR_BETTER * located.power:
-        for _ in range(3):  # the mean of z has a share of the response
+        for _ in range(3):  # the mean of z contains a part of the response
             better = locate(u, z - offsets, mean.order, mean._arrangement)
             if better.power >= _FAR_BETTER * located.power:
                 return
@@ -260,10 +260,10 @@ def _columns(
 ) -> tf.Tensor:
     """The basis `[..., columns]`: fractions, a constant, squares of fractions, iu, and a delay.
 
-    Fractions and squares as Takenaka and Malmquist's functions of each pole twice, or Kautz's of
-    each pair, which span the same, are orthonormal over the whole axis, and are independent where
-    poles coincide (Deschrijver, Haegeman & Dhaene, Orthonormal vector fitting, IEEE Trans. Adv.
-    Packaging 30, 2007).
+    Fractions and squares are the Takenaka-Malmquist functions of each pole twice, or Kautz's of
+    each pair. They have the same span, are orthonormal over the whole axis, and are independent
+    where poles coincide (Deschrijver, Haegeman & Dhaene, Orthonormal vector fitting, IEEE Trans.
+    Adv. Packaging 30, 2007).
     """
     zero = tf.zeros_like(u)
     s = tf.complex(zero, 2.0 * math.pi * u)[..., None]

@@ -4,11 +4,11 @@ The model of samples at frequencies x, which here run over one unit (see `Ration
 
     r(x) = e^{−i2π delay x} (constant + Σ_k residue_k / (s − pole_k)),    s = i2πx,
 
-or, of poles in conjugate pairs, one with real coefficients (see `ConjugatePairs`).
+or, for poles in conjugate pairs, a model with real coefficients (see `ConjugatePairs`).
 
 Pole relocation (Gustavsen & Semlyen, IEEE Trans. Power Delivery 14, 1999) comes close to the best
-poles from any start, but does not minimise the error. Its poles start a minimisation by Levenberg
-and Marquardt's method over poles and delay, of what is left when the residues are fitted to them
+poles from any start, but does not minimise the error. Its poles start a Levenberg-Marquardt
+minimisation over poles and delay of the error that remains when the residues are fitted to them
 (variable projection: Golub & Pereyra, SIAM J. Numer. Anal. 10, 1973; with the derivative of
 Kaufman, BIT 15, 1975).
 """
@@ -44,7 +44,7 @@ class FreePoles:
     def slopes(self, s: np.ndarray, poles: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """The derivatives of a model by real parts of poles and then by places, `[N, 2 order]`.
 
-        But for what fractions of the same poles amount to. Places are in radians, s is `[N, 1]`.
+        They are taken modulo fractions of the same poles. Places are in radians, s is `[N, 1]`.
         """
         by_pole = coefficients / (s - poles) ** 2
         return np.concatenate([by_pole, 1j * by_pole], axis=-1)
@@ -56,7 +56,7 @@ class FreePoles:
         )
 
     def sections(self, s: tf.Tensor, poles: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Fractions, to one length over the whole axis, and the all-pass function of each pole.
+        """Fractions, of unit length over the whole axis, and the all-pass function of each pole.
 
         At `[..., N, 1]` they are `[..., N, order, fractions of each]` and `[..., N, order]`.
         """
@@ -67,8 +67,8 @@ class FreePoles:
 class ConjugatePairs:
     """Pairs p, p̄ with Im p ≥ 0, whose model has a real impulse response.
 
-    The fractions are `s/D` and `|p|/D` with `D = (s − p)(s − p̄)`, which are independent where the
-    two are one, too; their coefficients are real.
+    The fractions are `s/D` and `|p|/D` with `D = (s − p)(s − p̄)`, which are independent even where
+    the two poles coincide; their coefficients are real.
     """
 
     has_real_coefficients = True
@@ -125,15 +125,15 @@ Arrangement = FreePoles | ConjugatePairs
 
 
 _STEPS = 15  # of pole relocation
-_REFINED = 8  # starts of the delay that are minimised, the best ones
-_FINISHED = 3  # of them, to the end
-_NEAR = 4  # delays on each side of that of free poles
+_REFINED = 8  # the best starts of the delay, for a few steps of the minimisation
+_FINISHED = 3  # the best of these, for the minimisation to the end
+_NEAR = 4  # delays on each side of the delay of free poles
 _PEAKS = 4  # of the delay spectrum, near which a delay may start
 _UP_TO_PEAK = 12  # starts between no delay and the highest peak
 _BEFORE_PEAK = (0.0, 0.5, 1.0, 1.5)  # resolutions, 1/span, that a response may begin before a peak
 _NARROWEST = 0.02  # half-width of a pole in steps of x
 _NARROW = 0.25  # half-width in steps of x, below which a pole may fit the noise of one sample
-_WALL = 0.25  # deviation of the log of a half-width below that, by its prior
+_WALL = 0.25  # prior standard deviation of the log of a half-width below that
 _WIDEST = 10.0  # half-width in spans of x: a wider pole is a polynomial
 _FARTHEST = 4.0  # from the middle, in spans of x
 
@@ -143,20 +143,20 @@ class PolesAndDelay(NamedTuple):
 
     poles: np.ndarray  # complex, [order]; the real parts are negative
     delay: float
-    power: float  # the mean square of the residual, and of what the prior adds
+    power: float  # the mean square of the residual, the share of the prior included
 
 
 def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -> PolesAndDelay:
     """The poles and the delay that all series have in common, the best of several starts.
 
     A pole whose half-width, `−Re(pole)/2π`, is below a quarter of the median step of x has a prior
-    (see `Rational`), for noise of the power that is left.
+    (see `Rational`), for noise of the residual power.
 
     Args:
         x: Frequencies, `[N]`, ascending, their span 1, at least two of them different.
         z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
         order: The number of poles, or of pairs.
-        arrangement: Which they are.
+        arrangement: Free poles or conjugate pairs.
     """
     search, delays = _Search(x, z, arrangement), np.array(_delays(x, z))
     optima = search.best(search.relocated(delays, order), _REFINED)
@@ -174,8 +174,8 @@ def are_at_optimum(
 ) -> np.ndarray:
     """Whether the linearised model keeps poles within a tenth of their half-width, `[order]`.
 
-    From a pole that its prior or a bound holds it goes on, and from one that the data do not
-    determine at all it goes anywhere. Other arguments as for `locate`.
+    It would move on a pole that its prior or a bound holds, and move anywhere a pole that the data
+    do not determine. Other arguments as for `locate`.
     """
     poles, search = located.poles, _Search(x, z, arrangement)
     projected = search.projected(poles, located.delay)
@@ -184,7 +184,7 @@ def are_at_optimum(
         return np.zeros(0, bool)
     slopes = _real_rows(search.slopes(poles, projected).reshape(-1, 2 * len(poles)))
     lengths = np.linalg.norm(slopes, axis=0)
-    kept = (lengths > 1e-100).reshape(2, -1).all(axis=0)  # without a residue nothing tells
+    kept = (lengths > 1e-100).reshape(2, -1).all(axis=0)  # a residue of zero has no slope
     while kept.any():
         used = np.tile(kept, 2)
         steps = np.linalg.lstsq(slopes[:, used] / lengths[used], residual, rcond=1e-14)[0]
@@ -205,7 +205,7 @@ def _step(x: np.ndarray) -> float:
 def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
     """Starting delays: zero, the mean, and some up to each peak of the delay spectrum.
 
-    The response of a pole begins at the delay and peaks after it, that of many poles long after.
+    The response of a pole begins at the delay and peaks after it, for many poles long after.
     """
     step = _step(x)
     turn = np.vdot(z[:, :-1], z[:, 1:] * (np.diff(x) < 1.5 * step))
@@ -213,7 +213,7 @@ def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
     scaled, size = deviations(z)
     if size > 0 and len(x) > _PEAKS:
         try:
-            places = step * np.round(x / step, 3)  # those that are one have no step between them
+            places = step * np.round(x / step, 3)  # equal places have no step between them
             peaks = -Periodogram(places, scaled).peaks(_PEAKS)[0]
         except ValueError:  # bursts: too many delays
             peaks = np.zeros(0)
@@ -272,7 +272,7 @@ class _Search:
             common = [_project_out(basis, self._rows(-z_of_one * fractions)) for z_of_one in series]
             a, right = np.concatenate(common, axis=-2), _stack_columns(residual)
             lengths = np.maximum(np.linalg.norm(a, axis=-2), 1e-300)
-            # The singular values of R are those of Q R, and R is small.
+            # R has the singular values of Q R, and is small.
             q, r = np.linalg.qr(a / lengths[:, None, :])
             c = np.linalg.pinv(r, rcond=1e-14) @ (q.conj().mT @ right)
             poles = self.arrangement.zeros(poles, c[..., 0] / lengths)
@@ -283,8 +283,8 @@ class _Search:
     def near_free_poles(self, free: PolesAndDelay) -> list[PolesAndDelay]:
         """Starts of a model with real coefficients, at the delay of free poles and near it.
 
-        Its phase goes with the delay: the error has a minimum each half of a cycle at the middle of
-        the band, and no descent leads from one to the next. Free poles, here of the same data over
+        Its phase follows the delay: the error has a minimum every half cycle at the middle of the
+        band, and no descent leads from one to the next. Free poles, here of the same data over
         x less the middle of the band, have a phase of their own.
         """
         middle = 0.5 * float(self.s[0, 0].imag + self.s[-1, 0].imag)  # in radians
@@ -306,9 +306,9 @@ class _Search:
         return float(np.sum(np.abs(self.projected(poles, delay).residual) ** 2) / self.z.size)
 
     def refined(self, start: PolesAndDelay, evaluations: int, tolerance: float) -> PolesAndDelay:
-        """Poles and delay of the least squares that a start leads to.
+        """The least-squares poles and delay to which a start leads.
 
-        After so many evaluations, or when what is left falls by a relative `tolerance` a step.
+        It ends after so many evaluations, or at a relative decrease below `tolerance` in a step.
         """
         from scipy.optimize import least_squares  # here: importing it takes long
 
@@ -369,7 +369,7 @@ class _Search:
         return -width + 1j * place, np.concatenate(slopes)
 
     def _wall(self, poles: np.ndarray) -> np.ndarray:
-        """The deviations of the prior by which poles are too narrow, `[order]`."""
+        """The prior residuals of too narrow poles, in standard deviations, `[order]`."""
         return np.maximum(np.log(self.narrow / -poles.real) / _WALL, 0.0)
 
     def _slope_of_wall(self, poles: np.ndarray, by_coordinate: np.ndarray) -> np.ndarray:
@@ -380,7 +380,7 @@ class _Search:
         return slopes
 
     def projected(self, poles: np.ndarray, delay: float) -> _Projected:
-        """The best linear model of given poles and delay."""
+        """The least-squares linear model for given poles and delay."""
         turned = self.z * np.exp(self.s * delay)
         rows, basis = self._rows(turned), self._basis(poles)
         lengths = np.linalg.norm(basis, axis=0)
@@ -391,7 +391,7 @@ class _Search:
     def slopes(self, poles: np.ndarray, projected: _Projected) -> np.ndarray:
         """The derivatives of the model by real parts and places of poles, rows `[B, R, 2 order]`.
 
-        But for what the fractions and the constant amount to.
+        They are taken modulo the fractions and the constant.
         """
         by_pole = [self.arrangement.slopes(self.s, poles, c) for c in projected.coefficients.T]
         return np.stack([_project_out(projected.q, self._rows(d)) for d in by_pole])

@@ -2,12 +2,12 @@
 
 The kernel recursive least squares tracker (Van Vaerenbergh, Lázaro-Gredilla & Santamaría, IEEE
 TNNLS 23, 2012) keeps the posterior of the signal at C basis points, whatever has been observed.
-Here it is kept as that of C observations with correlated noise: targets y and the factor of
-M = K + R, so that with P = M⁻¹ the posterior has
+Here it is kept as the posterior given C observations with correlated noise: targets y and the
+factor of M = K + R, so that with P = M⁻¹ the posterior has
 
     mean  k(x)ᴴ a,  a = P y,    covariance  k(x, x') − k(x)ᴴ P k(x'),
 
-as under any other policy, and a sample is taken in as under any other. A basis point is pruned by
+as under any other policy, and a sample is taken in likewise. A basis point is pruned by
 projecting it on the others: with q = K'⁻¹ K'_i its weights, T = [I, q], a' = T a and P' = T P Tᴴ.
 By the inverse of a partitioned matrix that is
 
@@ -22,9 +22,9 @@ kernel, by |a_i|² / [K⁻¹]_ii, as in that paper. K has no noise, and so may w
 part of the noise, the nugget ε, is therefore counted as signal at the basis, K_ε = K + ε I. The
 same part of the information of a pruned point is lost.
 
-When hyperparameters change, K becomes that of the new ones, and R stays as it has become, in units
-of the noise. It is computed as M − K, and so loses the digits by which it is smaller than K: half
-of them where the noise variance is 1e-10 of the signal's, or 1e-3 in single precision.
+When hyperparameters change, K is computed anew, and R stays unchanged in units of the noise. R is
+computed as M − K, and so loses the digits by which it is smaller than K: half of them where the
+noise variance is 1e-10 of the signal's, or 1e-3 in single precision.
 """
 
 from typing import NamedTuple
@@ -50,8 +50,8 @@ from cgp.linalg import cholesky, cholesky_condition, cholesky_remove, inverse, s
 from cgp.linalg.arguments import as_complex, squared_modulus
 
 # ε / σ², the part of the noise that counts as signal at the basis. A smaller one keeps more of the
-# information of a pruned point, a larger one K_ε of nearly equal points better conditioned: of
-# equal points it costs 5e-4 of the variance.
+# information of a pruned point, a larger one makes K_ε of nearly equal points better conditioned:
+# for equal points it costs 5e-4 of the variance.
 NUGGET = 1e-4
 
 
@@ -64,7 +64,7 @@ class BasisPrior(NamedTuple):
     """The diagonal blocks of K_ε⁻¹, `[B, C, m, m]`."""
     noise: tf.Tensor
     """The covariance of the learned noise of one point when the factors were computed,
-    `[B, m, m]`; of a model of several groups, of each of them, `[B, G, m, m]`."""
+    `[B, m, m]`; in a model of several groups one for each, `[B, G, m, m]`."""
 
 
 class Budget(Policy):
@@ -100,15 +100,15 @@ class Budget(Policy):
         of_points = self._of_points(noise, data.noise)
         gram += self._nugget(of_points, data)
         diagonal = tf.linalg.diag_part(gram) + self._unused(data, gram.dtype)
-        chol = cholesky(tf.linalg.set_diag(gram, diagonal))  # of K_ε; 1 where no point is
+        chol = cholesky(tf.linalg.set_diag(gram, diagonal))  # of K_ε; 1 in unused rows
         blocks = tf.reshape(inverse(chol), [-1, *[data.x.shape[1], self.m] * 2])
         of_streams = tf.repeat(noise[None], tf.shape(chol)[0], axis=0)
         return BasisPrior(chol, tf.einsum("bimin->bimn", blocks), of_streams)
 
     def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
-        """M at the present hyperparameters; R, in units of the noise of one point, stays as it is.
+        """M at the present hyperparameters; R, in units of the noise of one point, is unchanged.
 
-        The factors of the window belong together, and may be those of other hyperparameters.
+        The factors of the window belong together, and may belong to other hyperparameters.
         """
         data, basis = window.data(), window.extra
         before = tf.linalg.matmul(basis.prior_chol, basis.prior_chol, adjoint_b=True)
@@ -119,8 +119,8 @@ class Budget(Policy):
         # This difference loses digits of R in proportion to K.
         noise_covariance = tf.linalg.matmul(window.chol, window.chol, adjoint_b=True) - before
         noise_covariance = 0.5 * (noise_covariance + tf.linalg.adjoint(noise_covariance))
-        # B, positive, takes the noise of then to that of now, N = B N_then B, and R with it at each
-        # point: B = S⁻¹ (S N S)^½ S⁻¹ with S = N_then^½.
+        # A positive B maps the noise of then to the present noise, N = B N_then B, and R with it at
+        # each point: B = S⁻¹ (S N S)^½ S⁻¹ with S = N_then^½.
         noise = self._of_points(self._learned_noise(data.z.dtype), data.noise)
         power, power_then = (tf.linalg.trace(a)[..., None, None] for a in (noise, noise_then))
         root = _square_root(noise_then / power_then)  # of unit power: no product overflows
@@ -136,8 +136,8 @@ class Budget(Policy):
         return tf.linalg.set_diag(total, tf.linalg.diag_part(total) + unused)
 
     def check_loaded(self, recursion: WindowRecursion, window: Window) -> bool:
-        """Whether factors are those of their points; an error if not, as R cannot be recomputed."""
-        # Without forgetting, it is at most the noise of one observation.
+        """Whether factors match their points; an error if not, as R cannot be recomputed."""
+        # Without forgetting, R is at most the noise of one observation.
         variance = tf.math.real(tf.linalg.diag_part(recursion.gram(window)))
         noise = tf.math.real(tf.linalg.diag_part(recursion.process.covariance(window.data())))
         total = tf.reduce_sum(squared_modulus(window.chol), axis=-1)
@@ -154,10 +154,10 @@ class Budget(Policy):
         return True
 
     def _may_be_pruned(self, recursion: WindowRecursion, window: Window) -> tf.Tensor:
-        """Whether a point has been pruned, or else M is that of all observations; bool, `[B]`.
+        """Whether a point has been pruned, or M is the covariance of all observations; bool, `[B]`.
 
-        Pruning needs a full window, and leaves points of one age, which forgetting then adds to
-        alike as long as none is beyond all rounding.
+        Pruning needs a full window, and leaves points of one age, which forgetting then increases
+        equally as long as no point is beyond all rounding.
         """
         data, forgotten = window.data(), recursion.is_forgotten(window)
         one_age = tf.reduce_all(window.age == window.age[:, :1], axis=-1)
@@ -237,7 +237,7 @@ class Budget(Policy):
         is_observed: tf.Tensor,
         full: tf.Tensor,
     ) -> tuple[Window, Marginals]:
-        """The sample is appended, and then the least informative point pruned."""
+        """Appends the sample, and then prunes the least informative point."""
         room = [[0, 0], [0, self.m], [0, 0]]
         larger = sample._replace(cross=tf.pad(sample.cross, room), white=tf.pad(sample.white, room))
         larger_window = recursion.append(self._padded(window), larger, z, is_observed)
@@ -256,7 +256,7 @@ class Budget(Policy):
     def _prune(self, window: Window, targets: tf.Tensor, full: tf.Tensor) -> Window:
         """The window without its least informative point where full, else without its last row.
 
-        The buffers have room for one point more than is to stay, which is there where `full`; the
+        The buffers have room for one point more than is to stay, and hold it where `full`; the
         targets are y, `[B, n, 1]`.
         """
         m, points = self.m, window.x.shape[1]
@@ -272,7 +272,7 @@ class Budget(Policy):
         # With p = F Fᴴ, v p vᴴ is u uᴴ, u = v F, and F⁻¹ a_i measures uᴴ y with unit noise.
         column, prior = solve(window.chol, unit), solve(basis.prior_chol, unit)
         factor, prior_factor = tf.linalg.cholesky(block(column)), tf.linalg.cholesky(block(prior))
-        # w wᴴ is what the inverse of K_ε loses with row and column i, so −q = w prior_factor⁻¹.
+        # The inverse of K_ε loses w wᴴ with row and column i, so −q = w prior_factor⁻¹.
         w = tf.linalg.adjoint(tf.linalg.triangular_solve(prior_factor, tf.linalg.adjoint(prior)))
         u = tf.linalg.adjoint(tf.linalg.triangular_solve(factor, tf.linalg.adjoint(column)))
         u -= tf.linalg.matmul(w, tf.linalg.triangular_solve(prior_factor, factor))
@@ -302,7 +302,7 @@ class Budget(Policy):
         return after._replace(
             size=window.size - tf.cast(full, tf.int32),
             z=select_streams(full, z, window.z[:, :-1]),
-            # From now on what had been forgotten of K is a part of R, and z is y.
+            # From now on the forgotten part of K is a part of R, and z is y.
             age=select_streams(full, tf.zeros_like(after.age), after.age),
             chol=chol,
             extra=BasisPrior(prior_chol, precision, basis.noise),
@@ -341,8 +341,8 @@ def _without(buffer: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
 def _square_root(a: tf.Tensor) -> tf.Tensor:
     """The positive square root of positive definite 1 x 1 or 2 x 2 matrices.
 
-    In two dimensions (A + √|A| I) / √(tr A + 2 √|A|), by the theorem of Cayley and Hamilton, which
-    has a derivative where eigenvalues are equal too.
+    In two dimensions (A + √|A| I) / √(tr A + 2 √|A|), by the Cayley-Hamilton theorem, which has a
+    derivative also where eigenvalues are equal.
     """
     if a.shape[-1] == 1:
         return tf.sqrt(a)

@@ -1,8 +1,8 @@
 """The window recursion over a block of samples by one compiled op.
 
-Every covariance that a block can ask for is between points known before it starts: those of the
-window and those of the block. The kernel is evaluated once for all of them, in a graph, and the op
-runs the recursion of `WindowRecursion.scan` without it.
+A block needs covariances only between points known before it starts, in the window and in the
+block. The kernel is evaluated once for all of them, in a graph, and the op runs the recursion of
+`WindowRecursion.scan` without it.
 """
 
 import tensorflow as tf
@@ -23,7 +23,7 @@ def serves(recursion: WindowRecursion) -> bool:
 def scan(
     recursion: WindowRecursion, window: Window, x: tf.Tensor, z: tf.Tensor
 ) -> tuple[Window, Step]:
-    """`WindowRecursion.scan` of samples whose noise is not particular; those of `Step` `[B, T]`."""
+    """`WindowRecursion.scan` of samples without noise of their own; a `Step` of `[B, T]`."""
     process, form = recursion.process, recursion.process.form
     points = tf.concat([window.x, x], axis=1)
     cross = process.in_data_order(form.covariance(process.kernel.moments_matrix(points, x)))

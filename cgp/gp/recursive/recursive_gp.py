@@ -73,7 +73,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
     The window is kept in non-trainable weights, made when the first data show the number of
     dimensions and of streams: a model that is saved in mid-stream, or into which its weights are
-    loaded, continues where it was. Arguments that are not listed are those of `ExactGP`.
+    loaded, continues where it was. Arguments that are not listed are as for `ExactGP`.
 
     Args:
         kernel: A kernel; other models may share it. Its inputs are real: give complex ones,
@@ -185,7 +185,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         `(size, x, z, age, chol)`, NumPy, with a first axis of streams where there are several: the
         number of points, their inputs `[C, D]` and observations `[C]`, the oldest first, the steps
         of forgetting that each has been through, `[C]`, and the Cholesky factor of their
-        covariance, `[C, C]`, of an improper process that of the real composite, `[2C, 2C]`. Rows
+        covariance, `[C, C]`, or for an improper process of the real composite, `[2C, 2C]`. Rows
         after the points are empty. A budget has more arrays, and points whose samples came with a
         noise of their own have `noise_variance`, `[C]`.
         """
@@ -194,19 +194,19 @@ class RecursiveGP(RunsOnline, GaussianProcess):
     def set_state(self, state: Any) -> None:
         """Sets the window, in the form of `state`.
 
-        The factor is computed again from the points; that of a budget, which its points do not
-        determine, must be the one at the present hyperparameters.
+        The factor is computed again from the points; the factor of a budget, which its points do
+        not determine, must belong to the present hyperparameters.
 
         Args:
             state: A tuple as from `state`. The first state or data decide how many streams and
                 dimensions there are.
 
         Raises:
-            TypeError: Not as many arrays, complex ones where real ones are expected, or ones of
-                more precision than the model.
+            TypeError: Another number of arrays, complex arrays where real ones are expected, or
+                arrays of more precision than the model.
             ValueError: Shapes that do not fit; values that are not finite or that `step` refuses;
                 rows after the points that are not empty. The window is unchanged.
-            NotPositiveDefiniteError: The covariance of the points is not.
+            NotPositiveDefiniteError: The covariance of the points is not positive definite.
         """
         self._set_state(state)
 
@@ -253,7 +253,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             missing: Bool, or `[B]`: True where missing. Nothing is taken in then.
             noise_variance: The known part of the noise of the observation, `E|n|²`, circular, in
                 squared units of z, a number or `[B]`; the learned noise variance is added to it.
-            noise_groups: The group of the observation, an integer or `[B]`, of a model whose
+            noise_groups: The group of the observation, an integer or `[B]`, for a model whose
                 `noise_variance` has one value for each group.
             likelihood: A `StudentT`, by which outliers get more noise, or None.
 
@@ -265,7 +265,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
         Raises:
             TypeError: A real observation, a complex input, another precision or likelihood.
-            ValueError: Shapes other than those of the first data, a NaN input, an infinite value,
+            ValueError: Shapes that differ from the first data, a NaN input, an infinite value,
                 noise that no sample or likelihood can have; a growing process that is full.
             NotPositiveDefiniteError: A hyperparameter is not finite. Nothing has changed then.
         """
@@ -291,7 +291,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             missing: Bool, broadcast against z: True where missing.
             noise_variance: The known part of the noise, broadcast against z; as for `step`.
             noise_groups: The group of each observation, broadcast against z; as for `step`.
-            verbose: 0 is silent, 1 or 2 a bar, "auto" one if it takes long where it is watched.
+            verbose: 0 is silent, 1 or 2 a bar, "auto" one in a terminal or notebook if it is slow.
 
         Returns:
             As `step`, stacked over time: arrays `[T]` or `[B, T]`.
@@ -356,15 +356,15 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         The stream is cut into consecutive blocks. For each of them a gradient step is made on the
         negative log predictive density of the block given the window before it, per sample; then
         the factor is recomputed at the new hyperparameters, and the block taken in, sample by
-        sample. By the chain rule that density is the sum of the one-step predictive ones; no point
-        leaves inside a block. Each epoch starts from the window as it was before the call.
+        sample. By the chain rule the log density is the sum of one-step predictive ones; no point
+        leaves inside a block. Each epoch starts from the window before the call.
         Hyperparameters that were left out start from the scales of the data, before the first
         block. A model that has not been compiled learns by `keras.optimizers.Adam(0.01)`.
 
         Args:
             x: As for `process`.
             z: As for `process`.
-            batch_size: Samples in a block, T; the last one may be shorter. One costs
+            batch_size: Samples in a block, T; the last block may be shorter. A block costs
                 O(C²T + CT² + T³), and O(C³) for the new factor.
             epochs: Passes through the stream.
             verbose: 0, 1, 2 or "auto", as for `cgp.Model.fit`.
@@ -396,7 +396,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         noise = self.noise_arguments(noise_variance, noise_groups)
         samples = as_block(x, z, missing, self.variable_dtype, noise=noise)
         warn_of_short_series(*samples.z.shape)
-        if not np.any(self.size):  # beside a window one sample tells something
+        if not np.any(self.size):  # given a window one sample is informative
             check_several_samples(samples)
         with undone_on_error(self):
             start_left_out(self, samples)
@@ -421,7 +421,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         cell, stream = self.cell, self.stream
         assert stream is not None
         block = of_each_stream(block, stream.streams or 1, cell.dimensions)
-        # The loss has refreshed the windows, and the training step after it: not once more.
+        # The loss and the training step have refreshed the windows already.
         samples = Sample(block.z, block.x, None, block.noise.variance, block.noise.group)
         state, step = cell.scan(stream.read(), samples)
         check = tf.debugging.Assert(cell.is_sound(state, step), [cell.unsound])
@@ -544,7 +544,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         return as_dict(self._posterior(x, window, chol, None))
 
     def _stream_for(self, samples: Data) -> Stream:
-        """The stream of a block that is learned from; the first one makes it."""
+        """The stream of a training block; the first block makes it."""
         block = Sample(samples.z, samples.x, None, samples.noise.variance, samples.noise.group)
         if samples.is_single:
             block = block.map(lambda a: a[0])
@@ -557,7 +557,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
     # --- serialisation -------------------------------------------------------------------------
 
     def _served(self) -> Served:
-        # Without data, steps go on from an empty window of one stream over a line.
+        # Without data, steps start from an empty window of one stream over a line.
         cell = self.cell if self.stream else self.cell.of_dimensions(1)
         is_single = self.stream is None or self.stream.streams is None
 
@@ -588,13 +588,13 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         return model
 
     def save_own_variables(self, store: Any) -> None:
-        """The weights, and the shapes of the window if there is one, for a model without."""
+        """Saves the weights and, if there is a window, its shapes, for a model without a window."""
         super().save_own_variables(store)
         if self.stream is not None:
             store["streams"] = np.array([self.stream.streams or 0, self.cell.dimensions])
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        """Loads weights, or an error if they are no window's; they make one where there is none."""
+        """Loads weights, and makes a window if there is none; raises for weights of no window."""
         if self.stream is None and "streams" in store:
             streams, dimensions = np.asarray(store["streams"]).tolist()
             self._make_window(streams or None, dimensions)

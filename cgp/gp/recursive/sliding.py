@@ -1,9 +1,9 @@
 """The sliding policy: the oldest point leaves a full window.
 
-The process is the exact one of the last C samples. The covariance of the points that stay is that
-of the lower rows of the factor, to which the first column, which goes, adds a rank-one term: a
-Cholesky update, without a subtraction. The new sample becomes the last row, so that its prediction
-from the points that stay can be read off the factor.
+The process is the exact process of the last C samples. The covariance of the points that stay is
+the product of the lower rows of the factor without its first column, plus a rank-one term of this
+column: a Cholesky update, without a subtraction. The new sample becomes the last row, so that its
+prediction from the points that stay can be read off the factor.
 """
 
 import functools

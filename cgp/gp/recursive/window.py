@@ -33,14 +33,14 @@ class Window(NamedTuple):
     chol: tf.Tensor
     """The factor L of M, the covariance of the targets, `[B, n, n]`."""
     extra: Any = ()
-    """A named tuple of what the policy keeps besides, `()` for nothing (see `Policy.empty`)."""
+    """A named tuple of further arrays of the policy, `()` for none (see `Policy.empty`)."""
     noise: tuple[tf.Tensor, ...] = ()
     """The noise of each point, `[B, C]`: its known part, zero if it has none, and in a model of
-    several groups its group (see `SampleNoise`, whose parts may be None, as those of loops not)."""
+    several groups its group (unlike in `SampleNoise` no part is None, which loops do not take)."""
 
     @property
     def in_use(self) -> tf.Tensor:
-        """Which rows hold a point, bool, `[B, C]`."""
+        """Whether a row holds a point, bool, `[B, C]`."""
         return tf.expand_dims(self.size, -1) > np.arange(self.x.shape[1], dtype=np.int32)
 
     def map_points(self, function: Callable[..., tf.Tensor], *rows: Sequence) -> "Window":
@@ -82,12 +82,12 @@ class OneStepPrediction(NamedTuple):
 
 
 def select_streams(where: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """`a`, `[B, ...]`, for the streams where bool `[B]`, and `b` for the others."""
+    """`a`, `[B, ...]`, for the streams `where`, bool `[B]`, and `b` for the others."""
     return tf.where(tf.reshape(where, [-1] + [1] * (a.shape.rank - 1)), a, b)
 
 
 def put_row(buffer: tf.Tensor, slot: tf.Tensor, value: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """A buffer `[B, C, ...]` with `value`, `[B, ...]`, in row `slot`, `[B]`, where bool `[B]`."""
+    """A buffer `[B, C, ...]` with `value`, `[B, ...]`, in row `slot`, `[B]`, of streams `where`."""
     at = tf.stack([tf.range(tf.shape(slot)[0]), slot], axis=-1)
     value = select_streams(where, value, tf.gather_nd(buffer, at))
     return tf.tensor_scatter_nd_update(buffer, at, value)
@@ -110,7 +110,7 @@ def append_point(
 
 
 def repeated(values: tf.Tensor, times: int, axis: int = -1) -> tf.Tensor:
-    """`tf.repeat`, with a tenth of its operations: of each point, a value for each of its rows."""
+    """`tf.repeat` with a tenth of its operations: the value of a point for each of its rows."""
     if times == 1:
         return values
     sizes = values.shape.as_list()

@@ -37,9 +37,9 @@ _CHUNK = 128  # samples between two looks at the clock
 class WindowState(NamedTuple):
     """A window: the points that it holds, the oldest first, and their factor.
 
-    That of a policy which keeps more than points has its arrays as further fields, and then the
-    noise of points, where samples have come with noise of their own: `noise_variance`, its known
-    part, and of a model of several groups `noise_group`, each `[..., C]`.
+    Further fields are the arrays of a policy that keeps more than points, and then the noise of
+    points, where samples have come with noise of their own: `noise_variance`, its known part, and
+    for a model of several groups `noise_group`, each `[..., C]`.
     """
 
     size: np.ndarray
@@ -51,7 +51,7 @@ class WindowState(NamedTuple):
     age: np.ndarray
     """Steps of forgetting that each point has been through, `[..., C]`."""
     chol: np.ndarray
-    """The factor of their covariance, `[..., C, C]`; of an improper process that of the real
+    """The factor of their covariance, `[..., C, C]`, or for an improper process of the real
     composite, `[..., 2C, 2C]`, two rows to a point."""
 
 
@@ -77,8 +77,8 @@ def _unpickled(further: tuple[str, ...], arrays: tuple) -> Any:
 class WindowCell(GaussianProcessCell):
     """The points of a window and their factor, and their update by a sample.
 
-    Factors belong to hyperparameters, and are computed again when these change. Hyperparameters
-    are asked for by name for priors and errors; settings, by name, tell recursions apart.
+    Factors belong to hyperparameters, and are computed again when these change. `parameters`
+    returns them by name, for priors and errors; `settings`, by name, distinguish recursions.
     """
 
     variable_prefix = "window"
@@ -122,7 +122,7 @@ class WindowCell(GaussianProcessCell):
         return cell
 
     def check_streams(self, streams: int | None) -> None:
-        """Raises a ValueError for numbers that are none, and for windows beyond the memory."""
+        """Raises a ValueError for invalid numbers of streams, and windows beyond the memory."""
         count, dimensions = 1 if streams is None else streams, self.dimensions
         if not all(isinstance(n, int | np.integer) and n >= 1 for n in (count, dimensions)):
             raise ValueError(
@@ -195,7 +195,7 @@ class WindowCell(GaussianProcessCell):
             return tf.nest.map_structure(tf.identity, self.state(window))
 
     def belongs(self, state: Any) -> bool:
-        """Whether factors that were loaded are those of their points."""
+        """Whether loaded factors match their points."""
         return self.recursion.policy.check_loaded(self.recursion, self.window(state))
 
     def shown(self, state: Any) -> Any:
@@ -246,8 +246,8 @@ class WindowCell(GaussianProcessCell):
     def completed(self, state: Any) -> Any:
         """Windows that a user has given, with the factors of their points.
 
-        A ValueError for windows that the process cannot have, and for a factor of a policy that
-        keeps more than points which is not theirs.
+        A ValueError for windows that the process cannot have, and, under a policy that keeps more
+        than points, for a factor that does not match the points.
         """
         state = tf.nest.map_structure(np.asarray, state)
         used = np.arange(self.recursion.capacity) < state.size[:, None]
@@ -281,7 +281,7 @@ class WindowCell(GaussianProcessCell):
             eye = tf.eye(rows, batch_shape=[len(chols[block])], dtype=window.chol.dtype)
             window = window._replace(chol=eye)
             if self.recursion.forgetting < 1.0:
-                # Points are told to be forgotten by the diagonal of the covariance, of any factor.
+                # The diagonal of the covariance shows which points are forgotten, in any factor.
                 variance = tf.linalg.diag_part(self.recursion.covariance(window))
                 window = window._replace(chol=tf.linalg.diag(tf.sqrt(variance)))
             chols[block] = self.recursion.refactorized(window).chol
@@ -329,7 +329,7 @@ class WindowCell(GaussianProcessCell):
         with tf.control_dependencies(recursion.policy.room(before, coming)):
             before = before._replace(x=tf.identity(before.x))
         window = recursion.refactorized(before)
-        # Of the window before: that after has already moved with the hyperparameters.
+        # From the window before: the window after has already moved with the hyperparameters.
         chol = stored_cholesky(window.chol, recursion.covariance(before))
         loss = block_loss(recursion, window, chol, arranged(x, z), self._parameters().values())
         window, step = recursion.scan(window._replace(chol=chol), x, z)
@@ -376,7 +376,7 @@ class WindowCell(GaussianProcessCell):
         return CompiledSteps(self)
 
     def chunks(self, samples: Sample) -> list[slice]:
-        """The chunks of a block; those that the core takes are of samples with one noise."""
+        """The chunks of a block; samples of a chunk for the core have one noise."""
         length = np.shape(samples.z)[-1]
         starts = set(range(0, length, _CHUNK))
         noise = [a for a in (samples.noise_variance, samples.group) if a is not None]
@@ -403,14 +403,14 @@ class CompiledSteps:
         noise = _common_noise(sample)
         if noise is None or not self._window.serves(values):
             return False
-        # Of a budget it does not tell which points are pruned, whose noise is to go too.
+        # For a budget it does not return which points are pruned, whose noise is to go too.
         return self._policy.is_compiled or not self._has_noise(arrays, noise)
 
     def _has_noise(self, arrays: Sequence[np.ndarray], noise: tuple[float, int]) -> bool:
         return any(noise) or any(a.any() for a in arrays[self._noise_from :])
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
-        """Takes a sample or a block, whose axes may be those of one stream alone."""
+        """Takes a sample or a block, also of one stream without a batch axis."""
         noise = _common_noise(sample)
         assert noise is not None  # see `serves`
         size = arrays[0]
@@ -431,7 +431,7 @@ class CompiledSteps:
 def completed_weights(store: Mapping[str, Any], variables: Sequence[Any]) -> dict[str, Any]:
     """The weights of a file by number, brought to the present format of variables.
 
-    Before points had noise there was none of theirs, and all streams of a budget shared one.
+    Older files have no noise of points, and one learned noise for all streams of a budget.
     """
     values, names = [store[str(i)] for i in range(len(store))], [v.name for v in variables]
     if "window_noise_variance" in names and len(values) == len(variables) - 1:
@@ -457,7 +457,7 @@ def _common_noise(sample: Sample) -> tuple[float, int] | None:
 def _append_noise(
     buffers: Sequence[np.ndarray], sizes: np.ndarray, coming: np.ndarray, noise: tuple[float, int]
 ) -> None:
-    """Adds points of one noise to those of windows, `[B, C]`, in place; the oldest leave."""
+    """Adds the one noise of new points to buffers `[B, C]`, in place; the oldest points leave."""
     for rows, number in zip(buffers, noise, strict=False):
         for row, size, count in zip(rows, sizes, coming, strict=True):
             points = np.concatenate([row[:size], np.full(count, number, row.dtype)])[-row.size :]
@@ -494,7 +494,7 @@ class CompiledWindow:
         self._noise_variances, self._circularity = np.zeros(1), 0.0 + 0.0j
 
     def serves(self, values: bytes) -> bool:
-        """Whether it knows the kernel; values are the present ones of the hyperparameters."""
+        """Whether it knows the kernel; `values` are the present hyperparameters."""
         if native.core().library is None:
             return False
         if values != self._values:
@@ -519,10 +519,9 @@ class CompiledWindow:
     ) -> Step | None:
         """Takes samples, x `[B, T, D]` and z `[B, T]`, of one noise into windows.
 
-        The arrays of the window are those of the fields of `Window`, changed in place; that of the
-        noise of points, which may be left out, is not. Returns a `Step` of NumPy arrays, `[B, T]`;
-        or None, and the windows are unchanged, where a factor fails: TensorFlow then says what is
-        wrong.
+        The arrays of the window are the fields of `Window`, changed in place, except for the noise
+        of points, which may be left out. Returns a `Step` of NumPy arrays, `[B, T]`; or None, and
+        the windows are unchanged, where a factor fails: TensorFlow then reports the error.
         """
         _, held_x, held_z, _, chol, *basis = window
         has_basis = len(basis) > 2  # besides the noise of points, one or two arrays if any
@@ -557,7 +556,7 @@ class CompiledWindow:
         return self._recursion.process.plus_function(zeros, points).numpy()
 
     def _work(self, chol: np.ndarray, factors: int) -> np.ndarray:
-        """Memory to work in, kept: twice the factors of each stream with one point more."""
+        """Working memory, kept: twice the factors of each stream with one point more."""
         streams, rows, _ = chol.shape
         if self._memory is None or len(self._memory) < streams:
             rows += rows // self._recursion.capacity

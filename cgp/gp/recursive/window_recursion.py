@@ -1,4 +1,4 @@
-"""The window recursion: how a Gaussian process in a window of fixed size takes a sample in.
+"""The window recursion: a Gaussian process in a window of fixed size takes in a sample.
 
 The window holds at most C points, with targets y and the Cholesky factor L of M = K + R, K being
 the covariance of the points under the kernel and R that of their noise. With k the covariances
@@ -6,12 +6,12 @@ between the points and a new one, w = L⁻¹ k, and S = k(x, x) + σ² − wᴴ 
 
     mean  wᴴ L⁻¹ y,    variance  S − σ² of the signal,    append  [L 0; wᴴ √S],
 
-so the solve that predicts a sample is the one that takes it in. What happens when the window is
-full is the business of its policy. Real composites are ordered by point here, two rows to a point,
-so that a point is one block of rows.
+so one solve predicts a sample and takes it in. The policy of a window says what happens when it is
+full. Real composites are ordered by point here, two rows to a point, so that a point is one block
+of rows.
 
 Forgetting, f ← √λ f + √(1−λ) f' with f' a fresh copy of the prior, correlates the past with the
-present by λ^{age/2}: with D the diagonal of these weights the posterior is that of M' =
+present by λ^{age/2}: with D the diagonal of these weights the posterior follows from M' =
 D⁻¹ (K ∘ Λ + R) D⁻¹, Λ_ij = λ^{|age_i − age_j|/2}, that is, L is divided by √λ row by row at each
 step ("back to the prior", Van Vaerenbergh, Lázaro-Gredilla & Santamaría, IEEE TNNLS 23, 2012).
 """
@@ -38,9 +38,9 @@ from cgp.training.parameters import Parameter
 class Policy:
     """The rule for a window that is full, and the arrays that the rule needs.
 
-    A policy is a subclass, and one line in `RecursiveGP`. The defaults here are those of a window
-    that keeps its points with their targets and nothing else. A subclass refuses in its
-    constructor, with a `ValueError`, a process that it does not work for.
+    A policy is a subclass, and one line in `RecursiveGP`. The defaults here are for a window that
+    keeps its points with their targets and nothing else. The constructor of a subclass raises a
+    `ValueError` for a process that it does not support.
     """
 
     replaces = True
@@ -55,14 +55,14 @@ class Policy:
         """Raises a ValueError if windows of `sizes` points, `[B]`, lack room for `coming` more."""
 
     def room(self, window: Window, coming: tf.Tensor) -> list[tf.Operation]:
-        """Assertions of a graph that windows have room for as many more points as are `coming`."""
+        """Assertions of a graph that windows have room for `coming` more points."""
         del window, coming
         return []
 
     def empty(self, chol: tf.Tensor) -> Any:
         """The arrays of the policy before any data: a named tuple of tensors, or ().
 
-        The first axis of each is that of the streams, as of the factor of the empty window.
+        Their first axis counts streams, as in `chol`, the factor of the empty window.
         """
         return ()
 
@@ -73,7 +73,7 @@ class Policy:
     def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
         """M at the present hyperparameters, `[B, n, n]`; a gradient reaches them.
 
-        `gram` is that of the points, jitter included; the weights of forgetting are None for ones.
+        `gram` is for the points, jitter included; the weights of forgetting are None for ones.
         """
         return gram if weights is None else gram * weights
 
@@ -82,7 +82,7 @@ class Policy:
         return ()
 
     def check_loaded(self, recursion: "WindowRecursion", window: Window) -> bool:
-        """Whether factors that were loaded are those of their points at these hyperparameters.
+        """Whether loaded factors match their points at these hyperparameters.
 
         False for factors that are to be recomputed; a ValueError for others that cannot be.
         """
@@ -106,8 +106,8 @@ class Policy:
         """A sample enters, and a point leaves the windows that are full.
 
         `is_observed` are the streams where the sample is not missing, and `full`, at least one,
-        those among them whose window is full. Returns the windows after it, and the signal at x
-        given it too.
+        those among them whose window is full. Returns the windows after the sample, and the signal
+        at x given the sample too.
         """
         raise NotImplementedError
 
@@ -171,7 +171,7 @@ class WindowRecursion:
         """
         variance = tf.math.real(self.process.with_noise(prior, noise).k)
         rows = self.capacity * self.process.form.multiplicity
-        # Of a factor of n rows n ε at most; twice that for a sum of as many, and for good measure.
+        # A factor of n rows loses n ε at most; twice that for a sum of n, and for good measure.
         eps = np.finfo(variance.dtype.as_numpy_dtype).eps
         return variance * tf.constant(4.0 * (rows + 2) * eps, variance.dtype)
 
@@ -199,7 +199,7 @@ class WindowRecursion:
         if self.forgetting == 1.0:
             return self.policy.covariance(window, gram, None)
         total = self.policy.covariance(window, gram, self.forgetting_weights(window))
-        # Points that have ceased to age would not fit those that have not: they are by themselves.
+        # Points that have ceased to age would not fit the others: they are uncorrelated with them.
         ages = repeated(~self.is_forgotten(window), self.process.form.multiplicity)
         pair = ages[:, :, None] & ages[:, None, :]
         alone = tf.where(pair, total, tf.zeros_like(total))
@@ -240,11 +240,11 @@ class WindowRecursion:
         return window._replace(chol=chol, extra=self.policy.refactorized(window.data(), gram))
 
     def is_factored(self, window: Window) -> bool:
-        """Whether, eagerly, the factor of a window is that of M at the present hyperparameters."""
+        """Whether, eagerly, the factor of a window matches M at the present hyperparameters."""
         return bool(tf.reduce_all(self.are_factors_of(window, self.covariance(window))))
 
     def are_factors_of(self, window: Window, expected: tf.Tensor) -> tf.Tensor:
-        """Whether the factors of windows are those of covariances `[B, n, n]`, bool, `[B]`."""
+        """Whether the factors of windows match covariances `[B, n, n]`; bool, `[B]`."""
         forgotten = self.is_forgotten(window)
         rows = repeated(forgotten, self.process.form.multiplicity)
         gap = tf.abs(tf.linalg.matmul(window.chol, window.chol, adjoint_b=True) - expected)
@@ -257,7 +257,7 @@ class WindowRecursion:
         return tf.reduce_all(alone | (gap <= tolerance), axis=[1, 2])
 
     def conditioned(self, window: Window, chol: tf.Tensor) -> Conditioned:
-        """The window, ready for predictions; `chol` is its factor, or one that gradients pass."""
+        """The window, ready for predictions; `chol` is its factor, which may pass gradients."""
         white = tf.linalg.triangular_solve(chol, self.targets(window))
         return Conditioned(self.process.form, chol, Whitened(white, None, None, None))
 
@@ -306,7 +306,7 @@ class WindowRecursion:
         """The window after one step back to the prior."""
         if self.forgetting == 1.0:
             return window
-        ages = window.in_use & ~self.is_forgotten(window)  # it would overflow one day
+        ages = window.in_use & ~self.is_forgotten(window)  # it would overflow in the end
         factor = tf.where(ages, tf.constant(self.forgetting**-0.5, window.x.dtype), 1.0)
         rows = repeated(factor, self.process.form.multiplicity)[..., None]
         chol = window.chol * tf.cast(rows, window.chol.dtype)
@@ -366,7 +366,7 @@ class WindowRecursion:
     def append(
         self, window: Window, sample: OneStepPrediction, z: tf.Tensor, where: tf.Tensor
     ) -> Window:
-        """The window with one more point, in the streams where bool `[B]`, which have room."""
+        """The window with one more point in the streams `where`, bool `[B]`, which have room."""
         slot = tf.minimum(window.size, window.x.shape[1] - 1)
         row = (sample.x, z, tf.zeros_like(window.age[:, 0]), *sample.noise)
         after = window.map_points(lambda buffer, a: put_row(buffer, slot, a, where), row)
@@ -381,7 +381,7 @@ class WindowRecursion:
     ) -> Marginals:
         """The signal given its own observation too: mean + G innovation, variance G R, G = Σ/S.
 
-        A product, where the difference from the prior would lose what a small noise leaves.
+        A product, as the difference from the prior would lose the digits of a small noise.
         """
         form = self.process.form
         noise = self.process.with_noise(sample.signal.map(tf.zeros_like), sample.noise)
@@ -440,8 +440,8 @@ def block_loss(
 ) -> tf.Tensor:
     """The negative log predictive density of a block per sample, less the log density of priors.
 
-    A prior weighs as one sample among those of the block and those in the windows, which are those
-    before the block. Gradients reach the hyperparameters from their factor, `chol`. Each stream has
+    A prior weighs as one sample among the samples of the block and of the windows before it.
+    Gradients reach the hyperparameters from the factor of the windows, `chol`. Each stream has
     inputs of its own, `[B, T, D]`.
     """
     count = tf.maximum(tf.reduce_sum(data.counts), 1.0)
@@ -467,8 +467,8 @@ def log_predictive(
     v = tf.linalg.triangular_solve(chol, cross)
     covariance = process.covariance(data)
     if recursion.forgetting < 1.0:
-        # The sample of step j is correlated with the window by λ^{j/2}, with that of step i by
-        # λ^{|i−j|/2}.
+        # The sample of step j is correlated with the window by λ^{j/2}, with the sample of step i
+        # by λ^{|i−j|/2}.
         steps = tf.range(1, tf.shape(data.z)[-1] + 1)
         steps = tf.cast(repeated(steps, process.form.multiplicity), real)
         weight = tf.constant(recursion.forgetting**0.5, real)

@@ -4,13 +4,13 @@ With θ = g(w) the constrained values of the unconstrained w, the density of w h
 
     log p(z | g(w)) + log p(g(w)) + log |det g'(w)| ,
 
-the last term because a density is one per unit of volume. No variable is assigned: Keras reads the
+the last term because a density is per unit of volume. No variable is assigned: Keras reads the
 values from the scope of the call.
 
 Hyperparameters without a prior have a weak one, as a likelihood alone may have no finite integral:
-a length scale far below the spacing of x is white noise, however far; one far above their span is a
-constant. The likelihood is then flat, and draws under it would wander off. The priors here are wide
-beside what data say of what they determine, and follow from the scales of the data:
+a length scale far below the spacing of x gives white noise, however far; one far above the span of
+x gives a constant. The likelihood is then flat, and draws under it would wander off. The priors are
+wide beside the likelihood of values that data determine, and follow from the scales of the data:
 
 | hyperparameter               | prior                                                             |
 |------------------------------|-------------------------------------------------------------------|
@@ -165,7 +165,7 @@ class Coordinates:
 def log_determinant(parameter: Parameter, raw: tf.Tensor) -> tf.Tensor:
     """The log of the determinant of a hyperparameter's map from its unconstrained value `raw`.
 
-    A complex one has a last axis of two. A ValueError for a constraint that does not know it.
+    A complex value has a last axis of two. A ValueError for a constraint without a log-Jacobian.
     """
     log_jacobian = parameter.constraint.log_jacobian
     if log_jacobian is None:
@@ -180,12 +180,12 @@ def log_determinant(parameter: Parameter, raw: tf.Tensor) -> tf.Tensor:
 
 
 class WeakPrior(NamedTuple):
-    """A prior of one hyperparameter: normal, of its logarithm or of itself."""
+    """A normal prior of one hyperparameter, or of its logarithm."""
 
     is_of_log: bool
-    """Whether it is the logarithm that is normal."""
+    """Whether the logarithm is normal."""
     center: tf.Tensor
-    """Real, like the value, or its logarithm; of a complex one `[..., 2]`."""
+    """The mean of the value or of its logarithm, real, of its shape; `[..., 2]` if complex."""
     width: tf.Tensor
     """The standard deviation, like `center`."""
 
@@ -227,7 +227,7 @@ def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, Weak
 
 
 def in_words(gp: Any, data: Data, weak: dict[str, WeakPrior]) -> dict[str, str]:
-    """Descriptions of weak priors by name, that of a noise variance that was left out included."""
+    """Descriptions of weak priors by name, with the prior of a noise variance left out."""
     words = {}
     if gp.has_weak_prior:
         scale = 2.0 * float(residual_power(gp.observation_model, data))
@@ -260,7 +260,7 @@ def _prior_of(parameter: Parameter, start: ArrayLike | None, scales: DataScales)
 
 
 def log_weak_priors(coordinates: Coordinates, weak: WeakPriors) -> list[tf.Tensor]:
-    """The log densities of weak priors at the present values; none of an empty sequence."""
+    """The log densities of weak priors at the present values; none for an empty sequence."""
     if not weak:
         return []
     pairs = zip(coordinates.parameters.values(), weak, strict=True)
@@ -294,7 +294,7 @@ def values_and_gradients(
                 terms += log_weak_priors(coordinates, weak)
                 terms += [log_determinant(p, p.variable.value) for p in parameters]
                 value = tf.add_n(terms)
-        with _read_at(coordinates, weights):  # what is read again for a gradient
+        with _read_at(coordinates, weights):  # variables are read again for a gradient
             gradients = tape.gradient(value, weights, None, tf.UnconnectedGradients.ZERO)
         return value, tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)
 

@@ -1,4 +1,4 @@
-"""The convergence of chains: R-hat, effective sizes, and what they warn of.
+"""The convergence of chains: R-hat, effective sizes, and the problems they reveal.
 
 After Vehtari, Gelman, Simpson, Carpenter & Bürkner, Rank-normalization, folding, and localization:
 an improved R̂, Bayesian Analysis 16, 2021. Chains are split in halves, so that one that drifts
@@ -6,14 +6,14 @@ disagrees with itself. All S draws are replaced by the normal scores of their ra
 
     z = Φ⁻¹((r − 3/8) / (S + 1/4)) ,
 
-which have moments even where those of the draws are infinite.
+which have moments even where the moments of the draws are infinite.
 """
 
 import numpy as np
 
 from cgp.gp.sampling.nuts import Chains
 
-# Both bounds are those of the paper above.
+# Both bounds are from the paper above.
 _MOST_R_HAT = 1.01
 _LEAST_SIZE = 100  # effective draws, for each chain
 _LEAST_ACCEPTANCE = 0.2
@@ -22,9 +22,9 @@ _LEAST_ACCEPTANCE = 0.2
 def r_hat(draws: np.ndarray) -> float:
     """R-hat of real draws `[chains, draws]`, at least 4 of each: near 1 if all chains agree.
 
-    The larger of the R-hat of the draws, which tells chains of different location, and that of
-    their distances from the median, `|x − median|`, which tells chains of different width. NaN of
-    draws that are all equal.
+    The larger of the R-hat of the draws, which reveals chains of different location, and the R-hat
+    of their distances from the median, `|x − median|`, which reveals chains of different width. NaN
+    for draws that are all equal.
     """
     halves = _halves(draws)
     return float(np.max([_ratio(_scores(a)) for a in (halves, np.abs(halves - np.median(halves)))]))
@@ -33,8 +33,8 @@ def r_hat(draws: np.ndarray) -> float:
 def effective_size(draws: np.ndarray) -> float:
     """The bulk effective size: the number of independent draws that would tell as much.
 
-    Draws are real, `[chains, draws]`, at least 4 of each; NaN of draws that are all equal. With ρ_t
-    the autocorrelation of the scores at a lag t, to which the variance between chains adds, it is
+    Draws are real, `[chains, draws]`, at least 4 of each; NaN if they are all equal. With ρ_t the
+    autocorrelation of the scores at a lag t, to which the variance between chains adds, it is
     S/τ, `τ = −1 + 2 Σ_k P_k`, over the sums of pairs `P_k = ρ_2k + ρ_2k+1`. These are positive and
     fall in a reversible chain: the sum ends before the first negative one, and one that is larger
     than those before it counts as the least of them (Geyer, Statistical Science 7, 1992). As τ of
@@ -52,7 +52,7 @@ def effective_size(draws: np.ndarray) -> float:
     pairs = correlations[: 2 * count].reshape(count, 2).sum(axis=1)
     negative = np.flatnonzero(pairs < 0.0)
     last = negative[0] if negative.size else count - 1
-    # Of the pair where the sum ends its even lag counts once.
+    # The even lag of the pair where the sum ends counts once.
     time = -1.0 + 2.0 * np.sum(np.minimum.accumulate(pairs[:last]))
     time += np.maximum(correlations[2 * last], 0.0)
     return float(scores.size / np.maximum(time, 1.0 / np.log10(scores.size)))

@@ -3,8 +3,8 @@
 TensorFlow Probability's sampler (Hoffman & Gelman, Journal of Machine Learning Research 15, 2014)
 runs all chains side by side. It moves in coordinates y, w = c + L y, in which the posterior is
 about a standard normal: L is first the factor of Laplace's covariance, then, in windows of the
-warm-up, that of the covariance of the draws. The size of its steps follows from dual averaging in
-each window.
+warm-up, the factor of the covariance of the draws. The size of its steps follows from dual
+averaging in each window.
 """
 
 import functools
@@ -21,7 +21,7 @@ from cgp.gp.sampling.density import Coordinates, WeakPriors, attached, values_an
 from cgp.statespace.compiled import graph_of
 
 _ACCEPTED = 0.75  # the share of proposals that dual averaging aims at
-_WINDOWS = (0.15, 0.25, 0.6)  # of the warm-up
+_WINDOWS = (0.15, 0.25, 0.6)  # shares of the warm-up
 _SEGMENTS = 20  # of the draws, between which progress is shown
 _ATTEMPTS = 20  # at a start where the density has a value
 
@@ -38,7 +38,7 @@ class Metric(NamedTuple):
         """The metric of draws `[n, P]` in the coordinates of this one."""
         n, size = draws.shape
         centered = draws - np.mean(draws, axis=0)
-        # As if ten draws more had come from the standard normal that was hoped for.
+        # As if ten more draws had come from the standard normal that a perfect metric gives.
         covariance = (centered.T @ centered + 10.0 * np.eye(size)) / (n + 10.0)
         center = self.center + self.factor @ np.mean(draws, axis=0)
         return Metric(center, self.factor @ np.linalg.cholesky(covariance))
@@ -234,7 +234,7 @@ def laplace_metric(evaluate: Evaluate, point: np.ndarray) -> Metric:
 def starts(evaluate: Evaluate, metric: Metric, chains: int, rng: np.random.Generator) -> np.ndarray:
     """Starts of chains, `[chains, P]` in the coordinates of the metric, standard normal.
 
-    One at which the density has no value is moved towards the center.
+    A start at which the density has no value is moved towards the center.
     """
     y = rng.normal(size=(chains, len(metric.center)))
     for _ in range(_ATTEMPTS):

@@ -28,23 +28,23 @@ _COLUMNS |= {"r_hat": "R-hat", "effective_size": "effective"}
 class ParameterDraws(Mapping[str, np.ndarray]):
     """Draws of hyperparameters by name, as a mapping; its text is a table.
 
-    `gp.sample_parameters` makes it. It has a copy of the process and of its data: what becomes of
-    the process later does not change it.
+    `gp.sample_parameters` makes it. It has a copy of the process and of its data: later changes of
+    the process do not affect it.
 
     Attributes:
         r_hat: By name, like a value: R-hat of ranks, of halves of chains and folded (Vehtari et
             al., Bayesian Analysis 16, 2021), the larger of both parts of a complex value; near 1
             where all chains have drawn from the same distribution.
-        effective_sizes: By name, like a value: how many independent draws would tell as much of the
-            middle of its posterior, the bulk size of the same paper, the smaller of both parts of a
-            complex value.
+        effective_sizes: By name, like a value: the number of independent draws that tell as much of
+            the middle of its posterior, the bulk size of the same paper, the smaller of both parts
+            of a complex value.
         divergences: `[chains, draws]`, bool: steps that ran out of bounds, near which draws are
             missing.
         acceptance: `[chains, draws]`: the mean acceptance probability of each step.
-        log_density: `[chains, draws]`: of the unconstrained weights, weak priors included.
+        log_density: `[chains, draws]`: log density of unconstrained weights, weak priors included.
         weights: `[chains, draws, P]`, the unconstrained weights one after the other.
-        weak_priors: In words, by name, of the hyperparameters that had no prior; that of a noise
-            variance that was left out is the one of the fit.
+        weak_priors: Descriptions, by name, of the weak priors of hyperparameters without a given
+            one; for a noise variance that was left out, of the prior of the fit.
     """
 
     def __init__(self, gp: Any, weak_priors: dict[str, str], chains: Chains):
@@ -62,7 +62,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
             self.effective_sizes[name] = _of_elements(effective_size, draws, np.min)
 
     def __reduce__(self) -> tuple:
-        """Pickled and copied with the process, whose weights a copy finds in its own process."""
+        """Pickles and copies the process too; a copy finds the weights in its own process."""
         return type(self), (self._gp, self.weak_priors, self._chains)
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -120,12 +120,12 @@ class ParameterDraws(Mapping[str, np.ndarray]):
     ) -> Marginals:
         """Predictions at new points under each of some draws.
 
-        The log density of a held-out z is that of the mixture, the log of the mean over the draws
-        of `exp(cgp.metrics.log_predictive_densities(z, prediction))`.
+        The log density of a held-out z under the mixture is the log of the mean over the draws of
+        `exp(cgp.metrics.log_predictive_densities(z, prediction))`.
 
         Args:
             x: Inputs, as for `gp.predict`.
-            count: How many draws, at even distances along all chains; fewer if there are fewer.
+            count: Number of draws, at even distances along all chains; fewer if there are fewer.
             observed: Whether to add the noise of a measurement to the signal.
             **noise: `noise_variance` and `noise_groups`, as for `gp.predict`.
 
@@ -135,7 +135,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         check_whole(count, "count")
         points = self.weights.reshape(-1, self.weights.shape[-1])
         chosen = np.linspace(0, len(points) - 1, min(count, len(points))).round().astype(int)
-        # The checks of arguments are those of an eager call.
+        # An eager call checks the arguments.
         self._gp.predict(x, observed=observed, **noise)
         predictor = self._predictor(observed, noise)
         x = as_points(x, self._gp.variable_dtype)
@@ -160,10 +160,10 @@ class ParameterDraws(Mapping[str, np.ndarray]):
     def predict(
         self, x: ArrayLike, *, count: int = 200, observed: bool = False, **noise: Any
     ) -> dict[str, np.ndarray]:
-        """Predictions averaged over draws of the hyperparameters, as those of `gp.predict`.
+        """Predictions averaged over draws of the hyperparameters, as from `gp.predict`.
 
-        The moments are those of the mixture: by the law of total covariance the variance is the
-        mean of the variances plus the variance of the means, the pseudo-variance likewise.
+        They are moments of the mixture: by the law of total covariance the variance is the mean of
+        the variances plus the variance of the means, the pseudo-variance likewise.
         Arguments are as for `predict_each`.
 
         Returns:
@@ -177,9 +177,9 @@ class ParameterDraws(Mapping[str, np.ndarray]):
     # --- elsewhere --------------------------------------------------------------------------------
 
     def to_arviz(self) -> Any:
-        """The draws as ArviZ takes them, with "lp", "diverging" and "acceptance_rate".
+        """The draws for ArviZ, with "lp", "diverging" and "acceptance_rate".
 
-        A complex hyperparameter becomes two, with "_real" and "_imag" behind their names.
+        A complex hyperparameter becomes two, with "_real" and "_imag" appended to its name.
 
         Raises:
             ImportError: ArviZ is not installed.
@@ -191,7 +191,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         return arviz.from_dict(posterior=self.real_draws(), sample_stats=self.statistics())
 
     def real_draws(self) -> dict[str, np.ndarray]:
-        """Draws as real arrays `[chains, draws, ...]`: of a complex value "_real" and "_imag"."""
+        """Draws as real arrays `[chains, draws, ...]`; a complex value as "_real" and "_imag"."""
         real = {}
         for name, draws in self.items():
             if np.iscomplexobj(draws):
@@ -214,7 +214,7 @@ def draw_parameters(
 ) -> ParameterDraws:
     """Draws the hyperparameters of a `MaximumLikelihoodGP`, which keeps its own.
 
-    The arguments, errors and warnings are those of its `sample_parameters`.
+    Arguments, errors and warnings as for its `sample_parameters`.
     """
     for name, count, least in (("chains", chains, 1), ("draws", draws, 4), ("warmup", warmup, 0)):
         check_whole(count, name, least=least)
@@ -254,7 +254,7 @@ class _Progress:
         self._bar: Any = None
 
     def update(self, done: int) -> None:
-        """Shows how many draws are done."""
+        """Shows the number of draws that are done."""
         late = time.monotonic() - self._begin > _PATIENCE
         if self._bar is None and (self._verbose == 1 or (self._verbose == "auto" and late)):
             self._bar = keras.utils.Progbar(self._total, unit_name="draw")

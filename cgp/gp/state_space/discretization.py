@@ -33,7 +33,7 @@ class StateAt(NamedTuple):
 
 
 class StoredState(tf.Module):
-    """A `StateAt` in variables, which may be empty; `dtype` is that of the working values.
+    """A `StateAt` in variables, which may be empty; working values have `dtype`.
 
     The variables are never replaced, so that a compiled function reads the present state.
     """
@@ -86,7 +86,7 @@ class DiscretizedProcess:
         return self._markov.is_stationary
 
     def emission(self) -> tf.Tensor:
-        """H, `[1, n]`, or `[2, 2n]` of the composite."""
+        """H, `[1, n]`, or `[2, 2n]` for the composite."""
         h, h_conj = self._markov.h[None], self._markov.h_conj
         if not self._working:
             return h
@@ -96,7 +96,7 @@ class DiscretizedProcess:
         return self.form.covariance(SecondMoments(a, None))
 
     def noise(self, noise: SampleNoise = COMMON_NOISE) -> tf.Tensor:
-        """R, `[m, m]`, m being 1, or 2 of the composite; `[..., m, m]` of samples `[...]`."""
+        """R, `[m, m]`, m being 1, or 2 for the composite; `[..., m, m]` for samples `[...]`."""
         zero = tf.zeros([], self._markov.h.dtype)
         moments = self._process.with_noise(SecondMoments(zero, None), noise)
         return self.form.covariance(as_matrices(moments))
@@ -140,7 +140,7 @@ class DiscretizedProcess:
 
     @functools.cached_property
     def _numbers(self) -> list[tf.Tensor] | None:
-        """The terms of the kernel as arguments of the compiled core; None if it has none such."""
+        """The terms of the kernel as arguments of the compiled core; None for another kernel."""
         terms = self._process.kernel.markov_terms()
         return None if terms is None else numbers_of(terms)
 
@@ -149,14 +149,14 @@ class DiscretizedProcess:
         return self.form.root(_first_axes_last(cholesky, tf.stop_gradient(covariance)))
 
     def predict(self, start: StateAt, x: tf.Tensor) -> tuple[State, tf.Tensor]:
-        """The moments of the state at x from those at an earlier place, batch last.
+        """The moments of the state at x from the moments at an earlier place, batch last.
 
-        Places are numbers, or `[B]` where each series has its own. Also the covariance
+        Places are numbers, or `[B]` where each series has its own. Also returns the covariance
         `F P Fᴴ + Q`, `[B, n, n]`, which passes gradients.
         """
         before, after = (tf.reshape(a, [-1]) for a in (start.x, x))
         F, Q, Q_factor = self.discretize(before, after - before)
-        n = F.shape[-1]  # which the variables of a stored state do not tell
+        n = F.shape[-1]  # which the variables of a stored state do not show
         mean = tf.ensure_shape(start.mean, [None, n])
         chol = tf.ensure_shape(start.chol, [None, n, n])
         spread = tf.linalg.matmul(F, chol)
@@ -267,7 +267,7 @@ def ordered_series(
     discretized = DiscretizedProcess(process)
     samples, count = tf.shape(data.z)[1], tf.shape(new)[1]
 
-    def with_new(a: tf.Tensor) -> tf.Tensor:  # zero of new points, which are missing
+    def with_new(a: tf.Tensor) -> tf.Tensor:  # zero at new points, which are missing
         a = tf.pad(tf.broadcast_to(a, [tf.shape(a)[0], samples]), [[0, 0], [0, count]])
         if order.shape[0] == 1:
             return tf.gather(a, order[0], axis=-1)

@@ -3,11 +3,11 @@
 Data of `condition` and `fit` are stored whole. Samples of a stream are appended to them; when there
 are many, older ones are dropped, data included, and the state before the remaining samples is kept
 instead. So memory does not grow with a stream, forecasts continue from its last state, and the
-posterior between the remaining samples is still the one given all samples.
+posterior between the remaining samples is still the posterior given all samples.
 
 A state belongs to the hyperparameters that it was computed with. When they change, the state
 before the stored data is cleared by a post-gradient update, and the stream resumes from the stored
-data and samples; what was dropped before no longer counts.
+data and samples; samples dropped before no longer count.
 """
 
 import warnings
@@ -57,7 +57,7 @@ class ResumedStream(Stream):
         self.recent: list[tuple[np.ndarray, Sample]] = []
         """Places `[T]` and samples that have not joined the data yet."""
         self.noted: StateAt | None = None
-        """An earlier state, from which later samples go on; None for the prior."""
+        """An earlier state, from which later samples continue; None for the prior."""
         self.since_noted = 0
         """The number of samples after the noted state."""
 
@@ -95,7 +95,7 @@ class History(tf.Module):
         self._weights = cell.weights
         self._stream: ResumedStream | None = None
         self._batch: tuple[int, ...] = ()  # the batch axes of the stream
-        self._streamed = 0  # of the stored data, how many are samples of the stream
+        self._streamed = 0  # the number of stored data that are samples of the stream
         self._loaded: tuple[StateAt, np.ndarray] | None = None
         self._in_graphs = False
         register_post_update(layer, self._weights, self.start.clear, state_is_weights=False)
@@ -136,7 +136,7 @@ class History(tf.Module):
         return tf.reduce_all(x >= self._first(data))
 
     def _first(self, data: Data) -> tf.Tensor:
-        """The first place of the data, or that of the state before them, if there is one."""
+        """The first place of the data, or the place of the state before them, if there is one."""
         return tf.where(self.start.is_empty, tf.reduce_min(data.x), self.start.x)
 
     def join(self) -> None:
@@ -179,7 +179,7 @@ class History(tf.Module):
             data = self._stored.data.between(0, 0)  # a forecast
             return data._replace(x=data.x[:1]), self._state_at(stream)
         data, start = self.data, self.present_start()
-        # The stored samples alone say too little of what came before them.
+        # The stored samples alone say too little about earlier places.
         if bool(self._has_dropped) and not bool(self._is_late(data, x)):
             got, first = float(tf.reduce_min(x)), float(self._first(data))
             raise ValueError(f"{TOO_EARLY} (got x = {got:g}, held from {first:g})")
@@ -197,7 +197,7 @@ class History(tf.Module):
         return None if bool(self.start.is_empty) else self.start.read()
 
     def saved(self) -> dict[str, np.ndarray]:
-        """The state before the stored data, as arrays of real numbers to `load`; empty for none."""
+        """The state before the stored data, as real arrays for `load`; empty for none."""
         self.join()
         start = self.present_start()
         if not bool(self._has_dropped):
@@ -234,11 +234,10 @@ class History(tf.Module):
         return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._weights)])
 
     def step(self, sample: Sample, streams: int | None) -> Step:
-        """Takes one sample of each of B streams, which share its place; None for one without batch
-        axis.
+        """Takes a sample of each of B streams at one place; `streams` is None for no batch axis.
 
-        A ValueError for a number of streams that is not that of the data, a place before that of
-        the last sample, and a state that would not be finite. All is then as it was.
+        A ValueError for a number of streams that differs from the data, a place before the last
+        sample, and a state that would not be finite. Nothing has then changed.
         """
         stream = self._stream_of(streams)
         step = stream.step(sample)
@@ -296,7 +295,7 @@ class History(tf.Module):
         return self._stream
 
     def _last_stream(self) -> ResumedStream | None:
-        """The stream; one that continues from the data, if they have none yet; or None."""
+        """The stream, or a new one that continues from the data; None before any sample."""
         if self._stream is None and self._has_series():
             self._check_shared_places()
             return self._resumed_stream()
@@ -321,7 +320,7 @@ class History(tf.Module):
         """The state after the stored data, at the present hyperparameters."""
         start = self.present_start()
         self.join()
-        if self._streamed > 4 * self.kept:  # they change too often for a state to be noted
+        if self._streamed > 4 * self.kept:  # changes are too frequent for a state to be noted
             self._keep(self.kept)
         data = self.data
         if start is None and bool(self._has_dropped):
@@ -341,7 +340,7 @@ class History(tf.Module):
     def _append(self, stream: ResumedStream, samples: Sample, is_block: bool) -> None:
         """Keeps samples that a stream has taken, makes graphs see them, and drops older ones.
 
-        Of a long block the state that is noted is the one before the last `kept` samples.
+        In a long block the state before the last `kept` samples is noted.
         """
         if self._stream is None:
             self._begin(stream)
@@ -367,7 +366,7 @@ class History(tf.Module):
             self.join()
 
     def _begin(self, stream: ResumedStream) -> None:
-        """Makes a stream that has taken its first samples that of the process, without data."""
+        """Makes a stream with its first samples the stream of the process, which has no data."""
         self._stream = stream
         self._batch = () if stream.streams is None else (stream.streams,)
         places = tf.zeros([1, 0, 1], self._stored.x.dtype)

@@ -36,8 +36,8 @@ def smoothed(
 ) -> Posterior:
     """The posterior at new points, `[1, M, 1]` or `[B, M, 1]`: between, before and beyond the data.
 
-    The noise is that of observations at the points, None for the signal; the series continues from
-    a start, None for the prior; part is a term of the kernel, or a sum of some, to predict alone.
+    `noise` is the noise of observations at the points, None for the signal; the series continues
+    from `start`, None for the prior; `part`, a term of the kernel or a sum, is predicted alone.
     """
     series = ordered_series(process, data, x, start)
     state_series = Series(series.model, series.z)
@@ -79,10 +79,10 @@ def joint_covariance(
 ) -> tf.Tensor:
     """The working covariance of `H x[t]` at some places t, `[B, M]`, given all observations.
 
-    The covariance of a state with any later one is its gain times that of the next with it
-    (`Smoothed.gains`), which gives one row for each point, from the last to the first. Eager, in
-    O(T + M²). H is `[k, n]`, k being 2 of a real composite, and the result `[B, kM, kM]`; of a
-    composite all real parts come first.
+    The covariance of a state with a later state is its gain (`Smoothed.gains`) times the covariance
+    of the next state with the later one, which gives one row for each point, from the last to the
+    first. Eager, in O(T + M²). H is `[k, n]`, the result `[B, kM, kM]`; k is 2 for a real
+    composite, with all real parts first.
     """
     if not tf.executing_eagerly():
         raise RuntimeError("the joint covariance of a StateSpaceGP is computed outside of graphs")
@@ -148,8 +148,8 @@ def forecasts(
 ) -> dict[str, np.ndarray]:
     """Forecasts at horizons `[H]` beyond every sample of N, given the samples up to it.
 
-    The noise is that of the observations forecast, None for the signal. Returns "mean", "variance"
-    and "pseudo_variance", `[..., N, H]`.
+    `noise` is the noise of the observations forecast, None for the signal. Returns "mean",
+    "variance" and "pseudo_variance", `[..., N, H]`.
     """
     x = data.x[..., 0]
     order = tf.argsort(x, axis=-1, stable=True)

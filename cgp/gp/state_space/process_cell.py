@@ -1,7 +1,7 @@
 """The state-space process of one sample, as a cell.
 
-The state is that at the place of the last sample. It belongs to the hyperparameters that it was
-computed with, and cannot be brought to others without the samples.
+The state is at the place of the last sample. It belongs to the hyperparameters that it was computed
+with, and cannot be brought to others without the samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,31 +52,31 @@ _BLOCK = 4096  # samples of a walk whose transitions are computed together
 
 @short_repr
 class PlacedState(NamedTuple):
-    """The state of a process after the last sample, as `StateSpaceGP.state`, and where that was."""
+    """The state of a process after the last sample, as `StateSpaceGP.state`, and its place."""
 
     x: Any
     """The place, real, `[...]`; NaN before any sample."""
     mean: Any
-    """`[..., n]`."""
+    """The mean, `[..., n]`."""
     chol: Any
-    """`[..., n, n]`; of an improper process that of the real composite, `[..., 2n, 2n]`."""
+    """The factor, `[..., n, n]`, or `[..., 2n, 2n]` in the composite of an improper process."""
 
 
 class FilteredBlock(NamedTuple):
     """The results of a filter along a block of samples."""
 
     state: PlacedState
-    """The state after the last of them."""
+    """The state after the last sample."""
     step: Step
-    """The moments of each, tensors `[B, T]`."""
+    """The moments of each sample, tensors `[B, T]`."""
     moments: StateMoments
-    """The moments of the state at each, working values."""
+    """The moments of the state at each sample, working values."""
 
 
 class ProcessCell(GaussianProcessCell):
     """The state of a process at its last sample, and its update by the next.
 
-    It has so many complex `states`, and belongs to `weights`, the variables of kernel, mean and
+    It has `states` complex components, and belongs to `weights`, the variables of kernel, mean and
     noise. In a graph `loss` is a function of data and of the log likelihood of each series.
     """
 
@@ -141,11 +141,11 @@ class ProcessCell(GaussianProcessCell):
             return state._replace(x=tf.identity(state.x))
 
     def as_stored(self, state: PlacedState) -> list[Any]:
-        """Working values: of an improper process the mean of the real composite."""
+        """Working values: for an improper process the mean of the real composite."""
         return [state.x, self.process.form.split(state.mean), state.chol]
 
     def from_stored(self, arrays: Sequence[Any]) -> PlacedState:
-        """`as_stored` undone."""
+        """The state of working values, the inverse of `as_stored`."""
         return PlacedState(arrays[0], self.process.form.join(arrays[1]), arrays[2])
 
     def check_stored(self, arrays: Sequence[np.ndarray]) -> None:
@@ -155,13 +155,13 @@ class ProcessCell(GaussianProcessCell):
             check_state_factor(np.moveaxis(arrays[2], -1, 0), "the saved factor of the state")
 
     def checked_field(self, name: str, a: Any, dtype: tf.DType) -> np.ndarray:
-        """An array of a state given by a user; places have the values that they have in dtype."""
+        """An array of a state given by a user; places must be exact in dtype."""
         if name == "x":
             return exactly(np.asarray(a), dtype.as_numpy_dtype)
         return super().checked_field(name, a, dtype)
 
     def completed(self, state: PlacedState) -> PlacedState:
-        """The state, whose places the kernel accepts."""
+        """The state, or a ValueError for places that the kernel refuses."""
         if np.size(state.x):
             self.range.admit(np.reshape(state.x, [1, -1, 1]))
         return state
@@ -219,7 +219,7 @@ class ProcessCell(GaussianProcessCell):
         return [slice(0, np.shape(samples.z)[-1])]
 
     def step(self, state: PlacedState, sample: Sample) -> tuple[PlacedState, Step]:
-        """Predicts from the last place to that of the sample, and updates with it."""
+        """Predicts the state at the place of the sample, and updates it with the sample."""
         markov, form, x = DiscretizedProcess(self.process), self.process.form, sample.x[:, 0]
         before, _ = markov.predict(StateAt(*self.as_stored(state)), x)
         H = markov.emission()[..., None]
@@ -245,7 +245,7 @@ class ProcessCell(GaussianProcessCell):
         return self.from_stored([x, mean, chol]), Step(predicted, deviation, filtered)
 
     def predict(self, state: PlacedState, at: Sample) -> Marginals:
-        """The signal at places `[B, M, D]` at or after that of the state."""
+        """The signal at places `[B, M, D]` at or after the place of the state."""
         markov, form = DiscretizedProcess(self.process), self.process.form
         x, mean, chol = self.as_stored(state)
         steps = at.x[..., 0] - x[:, None]
@@ -264,7 +264,7 @@ class ProcessCell(GaussianProcessCell):
 
         Raises:
             TypeError: Known inputs.
-            ValueError: Places before that of a state, or that are not finite.
+            ValueError: Places before a state, or that are not finite.
         """
         if inputs is not None:
             raise TypeError("inputs are of a KalmanFilter: a StateSpaceGP has places x")
@@ -280,7 +280,7 @@ class ProcessCell(GaussianProcessCell):
         return self.predict(state, Sample(None, tf.constant(x))).map(np.array)
 
     def is_sound(self, state: PlacedState, step: Step) -> tf.Tensor:
-        """Whether all is finite: a noise variance of NaN leaves the state finite."""
+        """Whether state and variances are finite: a NaN noise variance leaves the state finite."""
         return all_finite((state, step.predicted.variance, step.filtered.variance))
 
     def scan(self, state: PlacedState, samples: Sample) -> tuple[PlacedState, Step]:
@@ -315,8 +315,8 @@ class ProcessCell(GaussianProcessCell):
     def follow(self, state: PlacedState, samples: Sample) -> Piece:
         """Filters a piece of series inside a model, whose places must be in order.
 
-        The loss is the negative log likelihood of the piece given the state before it, and that of
-        the priors, per sample observed. Gradients reach the hyperparameters and the state.
+        The loss is the negative log likelihood of the piece given the state before it, less the log
+        density of priors, per sample observed. Gradients reach hyperparameters and state.
         """
         x, z = as_inputs_and_targets(samples.x, samples.z, None, self.real_dtype)
         noise = SampleNoise(samples.noise_variance, samples.group)
@@ -407,7 +407,7 @@ class PresentMatrices:
         R = self._learned_noise
         if noise.group is not None:
             R = np.ascontiguousarray(R[..., noise.group])
-        if noise.variance is not None:  # circular: of each working component an equal part
+        if noise.variance is not None:  # circular: an equal part in each working component
             known_variance = (noise.variance / len(R)).astype(R.dtype)
             R = R + np.eye(len(R), dtype=R.dtype)[..., None] * known_variance
         return R
@@ -469,7 +469,7 @@ class CompiledProcess:
         return Step(predicted, innovation(sample.z, predicted.mean)[()], filtered)
 
     def _transition(self, last: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """F and a factor of Q from the last places to x, `[n, n, 1 or B]`; often the same again."""
+        """F and a factor of Q from the last places to x, `[n, n, 1 or B]`; kept for equal steps."""
         steps = x - last
         if len(last) > 1 and np.any((last != last[0]) | (steps != steps[0])):
             return self._discretized(last, steps)
@@ -538,7 +538,7 @@ class ProcessWalk:
 
 
 def _places_before(places: np.ndarray, slots: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The place of the sample before each one, of the same slot; of the first its last place."""
+    """The place of the sample before each one in its slot; for the first, the slot's last place."""
     order = np.argsort(slots, kind="stable")
     before = places[slots]
     repeats = np.flatnonzero(slots[order][1:] == slots[order][:-1])

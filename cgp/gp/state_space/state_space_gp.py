@@ -52,42 +52,42 @@ class StateSpaceGP(MaximumLikelihoodGP):
     """A Gaussian process over a line whose cost is linear in the number of points.
 
     A kernel that is Markov (`kernel.is_markov`) is a linear system driven by noise, and its process
-    a state-space model: likelihood, posterior and samples are those of `ExactGP`, by the filter and
+    a state-space model: likelihood, posterior and samples agree with `ExactGP`, by the filter and
     the smoother of `cgp.statespace` in O(N n³), n being the number of states of the kernel. Points
     may be in any order and spacing, and several at one place.
 
-    The methods, and the arguments that are not listed, are those of `ExactGP`; `step` also updates
-    the posterior one sample at a time. A stream holds its latest 500 to 1000 samples alone, and the
-    state before them. After a change of hyperparameters that state has no meaning: the process is
-    that of the samples held, and a warning says so. Series whose samples come at different places
-    go on together with NaN at the places of the others, which changes nothing for a series.
+    Methods, and arguments that are not listed, are as for `ExactGP`; `step` also updates the
+    posterior one sample at a time. A stream holds only its latest 500 to 1000 samples and the state
+    before them. After a change of hyperparameters that state has no meaning: only the samples held
+    then count, and a warning says so. Series whose samples come at different places are streamed
+    together with NaN at the places of the others, which changes nothing for a series.
 
     A long regular series is learned from faster by the debiased Whittle likelihood, in O(N log N)
     whatever the kernel, from all frequencies or from a band of them (see
     `cgp.gp.state_space.whittle`). `fit` and `log_marginal_likelihood` then want x in order and at
-    equal steps, NaN where samples are missing. It takes frequencies for independent, which they are
-    nearly: estimates are unbiased, and `parameter_errors`, from its curvature, within a tenth of
-    their spread, with a band that of what the band tells. Where many samples are missing, or
-    leakage fills most of the spectrum, the exact likelihood has smaller errors. Predictions, and
-    `step`, stay exact.
+    equal steps, NaN where samples are missing. It takes frequencies for independent, which they
+    nearly are: estimates are unbiased, and `parameter_errors`, from its curvature, are within a
+    tenth of their spread (with a band, of estimates from that band). Where many samples are
+    missing, or leakage fills most of the spectrum, the exact likelihood has smaller errors.
+    Predictions, and `step`, stay exact.
 
     Args:
         kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
         mean: A mean of `cgp.means`, or None for zero; no marginalised trend.
-        likelihood: What is learned from: "exact"; "whittle", of a stationary kernel; or a
+        likelihood: The likelihood to learn from: "exact"; "whittle", for a stationary kernel; or a
             likelihood of `cgp.likelihoods`, as for `ExactGP`, for data that are not the signal plus
             normal noise. Samples are then not taken in one at a time.
         band: The lowest and the highest frequency that the Whittle likelihood counts, in cycles per
             unit of x; symmetric, `(-high, high)`, for an improper process. None for all.
         parallel: Whether likelihood, posterior and forecasts compute all points at once, as
-            `cgp.statespace.filter` does with that argument: for a GPU. A graph must know how many
-            points there are. Samples, and `step` and `process`, go from point to point.
+            `cgp.statespace.filter` does with that argument: for a GPU. A graph must know the number
+            of points. Samples, and `step` and `process`, go from point to point.
 
     Raises:
         TypeError: Not a kernel, or dtypes that differ.
         ValueError: A kernel that is not Markov; the message names the part that is not. A
             marginalised mean, or a noise pseudo-variance above the noise variance. An unknown
-            likelihood, that of Whittle for a kernel that is not stationary, or a band that is none.
+            likelihood, "whittle" for a kernel that is not stationary, or an invalid band.
 
     Example:
         >>> import numpy as np
@@ -201,7 +201,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         tf.cond(self._stored.is_empty, lambda: False, renew)
 
     def _normal(self, data: Data) -> Data:
-        """The data held, as normal ones."""
+        """The data held, as normal data."""
         refresh(self)
         return self._sites.of_stored(data)
 
@@ -217,7 +217,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             whittle.check_series(data, self.band, learned)
 
     def data_log_likelihood(self, data: Data) -> tf.Tensor:
-        """The log marginal likelihood of each series, `[B]`, by a filter or of Whittle."""
+        """The log marginal likelihood of each series, `[B]`, by a filter or by Whittle's method."""
         if self.likelihood == "whittle":
             if tf.executing_eagerly():
                 self._check_whittle(data)
@@ -249,8 +249,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
         Returns:
             A `ComplexNormal` of `[..., M]`, as for `ExactGP.posterior`. Means and variances take
-            O(N + M) and are differentiable once; the covariance takes O(M²) more, when it is asked
-            for, which is outside of graphs, and is not differentiable.
+            O(N + M) and are differentiable once; the covariance takes O(M²) more, on demand and
+            outside of graphs alone, and is not differentiable.
 
         Raises:
             TypeError: Complex inputs.
@@ -287,11 +287,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
     ) -> dict[str, np.ndarray]:
         """Forecasts from every sample taken in, each given the samples up to it, in one pass.
 
-        With them a model is judged as it would have done in use, at the present hyperparameters:
-        compare the mean at sample i and horizon h with what came at `x[i] + h`.
+        They judge a model by its performance in use, at the present hyperparameters: compare the
+        mean at sample i and horizon h with the observation at `x[i] + h`.
 
         Args:
-            horizons: How far ahead, in units of x, `[H]` or a number, not negative.
+            horizons: Distances ahead, in units of x, `[H]` or a number, not negative.
             observed: Whether to add the noise of a measurement to the signal.
             noise_variance: The known part of that noise, a number.
             noise_groups: The group of the measurements, an integer.
@@ -327,15 +327,14 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """Predicts a sample, then updates the state with it, at constant cost.
 
         Args:
-            x: Its place, a number, not before that of the sample before.
+            x: Its place, a number, not before the previous sample.
             z: The observation, a complex number, or `[B]` of B series; NaN where missing.
             missing: Bool, or `[B]`: True where missing.
             noise_variance: A number or `[B]`; as for `condition`.
             noise_groups: A number or `[B]`; as for `condition`.
             likelihood: A `cgp.likelihoods.StudentT`, by which an observation that is far from its
-                prediction counts as one of more noise; None for normal noise. The prediction is
-                still that of normal noise, and the sample stays with the noise that it was found
-                to have.
+                prediction counts as one of more noise; None for normal noise. The prediction still
+                assumes normal noise, and the sample keeps the noise that was found for it.
 
         Returns:
             `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
@@ -344,7 +343,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
         Raises:
             TypeError: A real observation, a complex x, another precision, another likelihood.
-            ValueError: A step back, shapes other than those of the data, an x that is not finite,
+            ValueError: A step back, shapes that differ from the data, an x that is not finite,
                 an infinite observation; a likelihood beside a noise pseudo-variance. The state is
                 then unchanged.
         """
@@ -374,7 +373,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """Filters a block of samples: `step` for each, in one compiled loop.
 
         Args:
-            x: Their places `[T]`, in order, the first not before that of the sample before.
+            x: Their places `[T]`, in order, the first not before the previous sample.
             z: Observations, complex, `[T]`, or `[B, T]` of B series; NaN where missing.
             missing: As for `condition`.
             noise_variance: As for `condition`.
@@ -399,9 +398,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
     def state(self) -> StateArrays:
         """The state of the process at the last sample, given all of them: `(mean, chol)`, NumPy.
 
-        `[n]` and `[n, n]`, or of B series `[B, n]` and `[B, n, n]`, in the coordinates of
-        `kernel.markov_form()`; of an improper process the mean is complex and the factor that of
-        the real composite, `[..., 2n, 2n]`.
+        `[n]` and `[n, n]`, or for B series `[B, n]` and `[B, n, n]`, in the coordinates of
+        `kernel.markov_form()`; for an improper process the mean is complex and the factor belongs
+        to the real composite, `[..., 2n, 2n]`.
 
         Raises:
             ValueError: No data yet.
@@ -413,7 +412,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return StateArrays(*(a[0] for a in arrays)) if self._stored.data.is_single else arrays
 
     def _check_normal(self, method: str) -> None:
-        """Raises for what is of data in normal noise alone."""
+        """Raises for a method that takes data in normal noise alone."""
         if self._sites.are_needed:
             raise ValueError(
                 f"{method} is of data in normal noise, and the likelihood is {self.likelihood!r}: "
@@ -472,7 +471,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
     def _served(self) -> Served:
         """`predict` given the data, and `step`, after which `predict` forecasts.
 
-        There is no step where the likelihood is another, or the series have places of their own.
+        There is no step under another likelihood, or for series with places of their own.
         """
         data, start = self._normal(self._history.data), self._history.present_start()
         takes_samples = not self._sites.are_needed and data.x.shape[0] in (0, 1)
@@ -500,7 +499,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return Served(exported, predict, [tf.TensorSpec([None, 1], data.x.dtype, "x")], step)
 
     def _exported_forecast(self, state: PlacedState, x: tf.Tensor, data: Data) -> Outputs:
-        """The posterior at places after that of a state, which came after the data."""
+        """The posterior at places after a state, which lies after the data."""
         places, mean, chol = self.cell.as_stored(state)
         message = "x lies before the last sample: an exported process forecasts after a step"
         late = tf.debugging.Assert(tf.reduce_all(x >= places[0]), [message])
@@ -546,7 +545,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return {**super().get_config(), **settings}
 
     def save_own_variables(self, store: Any) -> None:
-        """The weights, the data and samples held, and the state before them."""
+        """Saves the weights, the data and samples held, and the state before them."""
         arrays = self._history.saved()
         super().save_own_variables(store)
         for name, a in arrays.items():

@@ -7,10 +7,10 @@ frequency. Its variance is the expected periodogram, which the autocovariance C 
 
 g being 1 where there is an observation and 0 elsewhere, so that without gaps `w = 1 − |τ|/N`. With
 S_k in the place of the spectral density, Whittle's likelihood has no bias from leakage and aliasing
-(Sykulski, Olhede, Guillaumin, Lilly & Early, Biometrika 106, 2019, eq. 4 and 7). Of an improper
+(Sykulski, Olhede, Guillaumin, Lilly & Early, Biometrika 106, 2019, eq. 4 and 7). For an improper
 process `J_k` and `J_{−k}` are correlated, `E[J_k J_{−k}] = R_k` from the pseudo-autocovariance in
 the same way, and each pair has a density of its own (Sykulski, Olhede, Lilly & Early, IEEE Trans.
-Signal Process. 65, 2017). Of a series with gaps the N transforms are made of n < N observations:
+Signal Process. 65, 2017). For a series with gaps the N transforms come from n < N observations:
 each term counts n/N, so that the sum carries as much information as the data.
 """
 
@@ -35,9 +35,9 @@ def as_band(
     """The band of frequencies of a likelihood, in cycles per unit of x, checked; None for all.
 
     Raises:
-        ValueError: Another likelihood, that of Whittle for a kernel that is not stationary; a band
-            of the exact one, not two numbers in order, or for an improper process not symmetric
-            about 0.
+        ValueError: Another likelihood, "whittle" for a kernel that is not stationary; a band for
+            the exact likelihood, or one that is not two numbers in order or, for an improper
+            process, not symmetric about 0.
     """
     if isinstance(likelihood, str) and likelihood not in ("exact", "whittle"):
         raise ValueError(
@@ -70,8 +70,8 @@ def as_band(
 def check_series(data: Data, band: tuple[float, float] | None, learned: int) -> None:
     """Raises, eagerly, for data that have no Whittle likelihood.
 
-    They are points that are not in order, all one step apart; fewer frequencies in the band than
-    the number of real hyperparameters learned; noise that differs from sample to sample.
+    These are points that are not in order at equal steps; fewer frequencies in the band than the
+    number of real hyperparameters learned; noise that differs from sample to sample.
     """
     _check_noise(data)
     places = np.asarray(data.x)[..., 0].astype(float)
@@ -111,8 +111,8 @@ def log_likelihood(
 ) -> tf.Tensor:
     """The debiased Whittle likelihood of each series, real, `[B]`, differentiable.
 
-    The kernel is stationary, and the N places are in order, all one step apart; z is NaN where
-    missing. The band is symmetric about 0 for an improper process.
+    The kernel is stationary, and the N places are in order at equal steps; z is NaN where missing.
+    The band is symmetric about 0 for an improper process.
     """
     _check_noise(data)
     places, keep = data.x[..., 0], data.keep
@@ -129,7 +129,7 @@ def log_likelihood(
     if band is not None:
         frequencies = _frequencies(data)
         counted = tf.cast((band[0] <= frequencies) & (frequencies <= band[1]), places.dtype)
-    # Rounding makes nothing of the transform of a process without noise, where it is smallest.
+    # The smallest values of the transform of a process without noise are lost in rounding.
     rounding = tf.constant(np.finfo(places.dtype.as_numpy_dtype).eps, places.dtype)
     S = tf.maximum(expected.S, rounding * tf.reduce_max(expected.S, axis=-1, keepdims=True))
     if expected.R is None:
@@ -140,7 +140,7 @@ def log_likelihood(
         det = tf.maximum(det - squared_modulus(expected.R), rounding * det)
         square = opposite * squared_modulus(J) + S * squared_modulus(J_opposite)
         square -= 2.0 * tf.math.real(expected.R * tf.math.conj(J * J_opposite))
-        terms = 0.5 * (tf.math.log(det) + square / det) + math.log(math.pi)  # half of its pair's
+        terms = 0.5 * (tf.math.log(det) + square / det) + math.log(math.pi)  # half of the pair's
     information = data.counts / tf.cast(tf.size(numbers), places.dtype)
     return -information * tf.reduce_sum(counted * terms, axis=-1)
 
@@ -173,8 +173,8 @@ def _expected_moments(process: SignalPlusNoise, places: tf.Tensor, keep: tf.Tens
 def _folded(covariance: tf.Tensor, weights: tf.Tensor, conjugate: bool) -> tf.Tensor:
     """Weighted covariances at lags 0 … N − 1 and, folded onto them, those at −(N − 1) … −1.
 
-    At a negative lag a covariance is the conjugate of that at the positive one, and a
-    pseudo-covariance the same.
+    At a negative lag a covariance is the conjugate of its value at the positive lag, and a
+    pseudo-covariance the same value.
     """
     weighted = as_complex(weights) * covariance
     backwards = tf.reverse(weighted[..., 1:], axis=[-1])
@@ -211,7 +211,7 @@ def _step(places: tf.Tensor) -> tf.Tensor:
 
 
 def _off_grid(places: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Whether places `[X, N]` are not those of a regular grid, but for rounding; bool."""
+    """Whether places `[X, N]` are off a regular grid, beyond rounding; bool."""
     step = _step(places)
     grid = places[:, :1] + tf.cast(numbers, places.dtype) * step
     largest = tf.reduce_max(tf.abs(places), axis=-1, keepdims=True)

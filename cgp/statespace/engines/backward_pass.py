@@ -5,7 +5,7 @@ every covariance and gain, so what remains is two linear recursions, for the cot
 and of the covariance of the state. For the likelihood they give the exact score of Koopman and
 Shephard (Biometrika 79, 1992). They differentiate covariances and never Cholesky factors, which
 have no derivative where a covariance is singular. A cotangent is TensorFlow's gradient,
-∂L/∂Re + i ∂L/∂Im; that of a covariance is Hermitian.
+∂L/∂Re + i ∂L/∂Im; the cotangent of a covariance is Hermitian.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from cgp.statespace.engines.filter_step import ForwardPass, State, System, at, d
 DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")  # The fields of a `System` that gradients flow to
 
 ONCE = "the filter is differentiable once: take differences of gradients for a Hessian"
-"""The answer to a second derivative."""
+"""The error message for a second derivative."""
 
 
 class Cotangents(NamedTuple):

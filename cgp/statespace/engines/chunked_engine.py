@@ -81,7 +81,7 @@ class Chunks:
         dtypes: Sequence[tf.DType],
         backwards: bool = False,
     ) -> tuple[list[tf.Tensor], Any]:
-        """The tensors that a step returns of all chunks, `[K, ...]`, and the last carry.
+        """The tensors that a step returns, for all chunks, `[K, ...]`, and the last carry.
 
         A step takes k and the carry, and returns tensors and the next carry.
         """
@@ -101,8 +101,8 @@ class Chunks:
 class StateMoments(NamedTuple):
     """The moments of the state at each time, before and after its observation.
 
-    The axes are those of compiled ops; in the loops of XLA those of means are `[T, n, B]`, and of
-    log likelihoods `[T, B]`.
+    The axes are as in compiled ops; in the loops of XLA means are `[T, n, B]`, and log likelihoods
+    `[T, B]`.
     """
 
     predicted_means: tf.Tensor  # `[B, T, n]`
@@ -118,7 +118,7 @@ class StateMoments(NamedTuple):
 def check_possible(moments: StateMoments) -> None:
     """Raises, eagerly, where an observation contradicts a prediction without uncertainty.
 
-    What follows in the state after it is of no model. Only the likelihood, zero, has a meaning.
+    The state after such an observation has no meaning; only the likelihood, zero, has.
     """
     if not tf.executing_eagerly() or not np.isfinite(moments.predicted_chols).all():
         return
@@ -153,7 +153,7 @@ def pullback(
 ) -> list[tf.Tensor]:
     """Gradients by the fields in `DIFFERENTIABLE`, and by mean and covariance of the first state.
 
-    The states `starts` before each chunk are those that the functions above return.
+    `starts` are the states before each chunk, as the functions above return them.
     """
     chunks = chunks_of(system, start)
     if cotangents.predicted_means is not None:  # else there is one cotangent for all steps
@@ -176,7 +176,7 @@ def _forward(
     start: State,
     dtypes: Sequence[tf.DType],
 ) -> tuple[list[tf.Tensor], State]:
-    """The values of a compiled function of all chunks, and the states before them, both stacked."""
+    """The values of a compiled function by chunk, and the states before them, both stacked."""
     system = chunks.pad_varying(system, always=("z",))
 
     def step(k: tf.Tensor, state: State) -> tuple[list[tf.Tensor], State]:
@@ -254,7 +254,7 @@ class _Steps(NamedTuple):
 
 
 def smooth(system: System, start: State, filtered: State) -> list[tf.Tensor]:
-    """The moments of each state given all observations, by the filtered ones.
+    """The moments of each state given all observations, from the filtered moments.
 
     Means are `[T, n, B]`; factors, lag-one covariances and gains `[T, n, n, B]`. The last lag-one
     covariance and the last gain are not meaningful.

@@ -1,7 +1,7 @@
-"""The Kalman filter over a series of any length, with its gradient, by the engine that serves.
+"""The Kalman filter over a series of any length, with its gradient, by a suitable engine.
 
-On a CPU, eagerly and in training, compiled ops, where they were built and do not refuse; else
-chunks that XLA compiles; all steps at once, where that is asked for.
+Compiled ops on a CPU, eagerly and in training, where they were built and do not refuse; else
+chunks that XLA compiles; all steps at once on request.
 """
 
 from collections.abc import Callable
@@ -30,10 +30,10 @@ Pullback = Callable[[KalmanSystem, Cotangents, State], list[tf.Tensor]]
 def computed(
     parallel: bool, natively: Callable[[], Any], in_tensorflow: Callable[[Any], Any]
 ) -> Any:
-    """Computes a filter or a smoother by the engine that serves.
+    """Computes a filter or a smoother by a suitable engine.
 
-    Compiled ops return None where they do not serve, or refuse. An engine in TensorFlow is a module
-    of functions `log_likelihood`, `moments`, `pullback` and `smooth`.
+    Compiled ops return None where they cannot be used, or refuse. An engine in TensorFlow is a
+    module of functions `log_likelihood`, `moments`, `pullback` and `smooth`.
     """
     result = None if parallel else natively()
     engine = parallel_engine if parallel else chunked_engine
@@ -79,10 +79,10 @@ def _differentiable(
     engine: Any,
     system: KalmanSystem,
 ) -> tuple[tf.Tensor, ...]:
-    """The values of a function of an engine, with the gradient of the pullback of the engine.
+    """The values of a function of an engine, with the gradient by the pullback of the engine.
 
-    Cotangents are a function of the gradients by the values, `[B, T, …]` and `[T, …, B]` as those
-    are; gradients by log likelihoods are `[B, T or 1, 1]`.
+    `cotangents` is a function of the gradients by the values, with the axes of these, `[B, T, …]`
+    or `[T, …, B]`; gradients by log likelihoods are `[B, T or 1, 1]`.
     """
 
     def forward(system: KalmanSystem) -> tuple[Any, State]:
@@ -138,7 +138,7 @@ def _with_shared_pattern(system: KalmanSystem) -> tuple[KalmanSystem | None, tf.
 
 
 def _once_if_shared(function: Callable[[KalmanSystem], Any], system: KalmanSystem) -> Any:
-    """The value of a function, with covariances of each series."""
+    """The value of a function, with covariances for each series; computed once if shared."""
     once, same = _with_shared_pattern(system)
     if once is None:
         return function(system)

@@ -1,4 +1,4 @@
-"""The smoother over a series of any length, with its gradient, by the engine that serves.
+"""The smoother over a series of any length, with its gradient, by a suitable engine.
 
 With the moments predicted for the next step, `m⁻ = F m + b` and `P⁻ = F P Fᴴ + Q`, the smoother is
 
@@ -33,7 +33,7 @@ SINGULAR = (
     "the gradient of the smoother needs predicted covariances that are positive definite, but one "
     "is singular: expected a Q, or an F and initial_covariance, that leave no state known exactly"
 )
-"""The answer to a gradient where the gain of a step is not differentiable."""
+"""The error message for a gradient where the gain of a step is not differentiable."""
 
 
 class SmootherInputs(NamedTuple):
@@ -67,7 +67,7 @@ def pullback(
 
     Raises:
         NotPositiveDefiniteError: A predicted covariance is singular: J is not differentiable there,
-            for where a change of it leaves its range, J jumps.
+            as J jumps where a change of the covariance leaves its range.
     """
     g, G = _arriving(smoothed.gains, by)
     last_g, last_G = g[:, -1:], G[:, :, -1:]
@@ -85,7 +85,7 @@ def pullback(
     K = matmul(matmul(by_J, adjoint(inverse)), inverse)  # by P Fᴴ
     w = -matvec(adjoint(J), g)  # by m⁻
     W = -matmul(adjoint(J), matmul(G, J)) - hermitian(matmul(adjoint(J), K))  # by P⁻
-    by_F = matmul(2.0 * matmul(W, F) + adjoint(K), P)  # but for that through m⁻
+    by_F = matmul(2.0 * matmul(W, F) + adjoint(K), P)  # without the part through m⁻
     return SmootherInputs(
         F=_like(summed(outer(w, m), inputs.F) + summed(by_F, inputs.F), inputs.F),
         Q=_like(summed(W, inputs.Q), inputs.Q),
@@ -113,7 +113,7 @@ def _inverse(chol: tf.Tensor) -> tf.Tensor:
 
 
 def _arriving(gains: tf.Tensor, by: SmootherMoments) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cotangents `[n, T, B]` and `[n, n, T, B]` of moments, with those from steps before."""
+    """Cotangents `[n, T, B]` and `[n, n, T, B]` of moments, with the parts from steps before."""
     matrices = (tf.einsum("ijtb->tbij", a) for a in (gains, by.covariances, by.lags))
     g, G = _traced(gains.dtype)(*matrices, tf.einsum("itb->tbi", by.means)[..., None])
     g, G = tf.einsum("tbi->itb", g[..., 0]), tf.einsum("tbij->ijtb", G)
@@ -164,7 +164,7 @@ def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
 
 
 ONCE = "the smoother is differentiable once: take differences of gradients for a Hessian"
-"""The answer to a second derivative."""
+"""The error message for a second derivative."""
 
 
 def moments(system: KalmanSystem, parallel: bool = False) -> list[tf.Tensor]:

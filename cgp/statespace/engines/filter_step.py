@@ -1,10 +1,10 @@
 """The square-root Kalman filter as functions of arrays: one step, and a loop of steps for XLA.
 
-All filters in cgp use these steps: those of whole series, the smoother, forecasts, online filters
-and state-space Gaussian processes. The batch axis is the last, of length 1 where all series share a
+All filters in cgp use these steps, for whole series and online, as do the smoother, forecasts and
+state-space Gaussian processes. The batch axis is the last, of length 1 where all series share a
 value; in the loop time is the first axis, also of length 1 where nothing varies along it. A
 covariance is computed once for all series that share it: the batch axis of its factor is then 1,
-whatever that of the means.
+whatever the batch axis of the means.
 """
 
 import math
@@ -32,7 +32,7 @@ from cgp.statespace.compiled import time_loop
 
 @short_repr
 class State(NamedTuple):
-    """The moments of a state, by which a `Rule` linearises; the axis of the batch is the last.
+    """The moments of a state, by which a `Rule` linearises; the batch axis is the last.
 
     Example:
         >>> import tensorflow as tf
@@ -250,10 +250,10 @@ def covariances(chols: tf.Tensor) -> tf.Tensor:
 class KalmanSystem(NamedTuple):
     """A `System` for many series, with the state before the first step, as compiled ops take it.
 
-    An array that is the same at all steps of all series has its own axes alone. Others have the
-    axis of time before them, which moments of the first state have not, and that of the batch after
-    them; either is 1 where nothing varies along it. The covariances of all series are the same
-    where `chol` has no batch axis, or one of 1.
+    An array that is the same at all steps of all series has its own axes alone. Others have a time
+    axis before these, except the moments of the first state, and a batch axis after them; either
+    is 1 where nothing varies along it. The covariances of all series are the same where `chol` has
+    no batch axis, or one of 1.
     """
 
     F: tf.Tensor  # `[n, n]`, or `[T, n, n, B]`
@@ -262,7 +262,7 @@ class KalmanSystem(NamedTuple):
     h: tf.Tensor  # `[m, n]`, or `[T, m, n, B]`
     r: tf.Tensor  # Real, `[m]`, or `[T, m, B]`
     b: tf.Tensor  # `[n]`, or `[T, n, B]`
-    z: tf.Tensor  # The observations, those of each series side by side in memory, `[B, T, m]`
+    z: tf.Tensor  # The observations, contiguous in memory for each series, `[B, T, m]`
     observed: tf.Tensor  # Real, `[m]`, or `[T, m, B]`
     mean: tf.Tensor  # `[n]`, or `[n, B]`
     covariance: tf.Tensor  # `[n, n]`, or `[n, n, B]`; gradients flow to it
@@ -314,7 +314,7 @@ def for_loops(system: KalmanSystem) -> tuple[System, State]:
 
 
 def from_loops(gradient: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """The gradient by an array, except z, from that by the array that `for_loops` made of it."""
+    """The gradient by an array, except z, from the gradient by its form from `for_loops`."""
     if gradient.shape.rank == like.shape.rank:
         return gradient
     summed = tf.reduce_sum(gradient, axis=-1)  # of a mean that all series share; else of one
@@ -332,7 +332,7 @@ def decorrelated(
 
     With `R = U D Uᴴ` of the observed components, U unit lower triangular and D diagonal, the result
     is `U⁻¹ H`, D and `U⁻¹ z`. Elimination computes it without an inverse of R, which may be
-    singular. As |U| = 1, the density is the same. Arrays are those of a `KalmanSystem`, R is
+    singular. As |U| = 1, the density is the same. Arrays are as in a `KalmanSystem`, R is
     `[m, m]`, or `[T, m, m, B]`, and z zero where missing.
     """
     m = z.shape[-1]

@@ -1,8 +1,8 @@
-"""The Kalman filter and smoother over a whole series by compiled ops, where they serve.
+"""The Kalman filter and smoother over a whole series by compiled ops, where they can be used.
 
 Eagerly each function returns None where an op refuses its input, or a result is not finite: the
-TensorFlow path then computes the same, or says what is wrong. In a graph what is not finite is
-returned as it is.
+TensorFlow path then computes the same, or says what is wrong. In a graph values that are not
+finite are returned unchanged.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from cgp.statespace.engines.filter_step import KalmanSystem, batch_of
 
 
 def serves(system: KalmanSystem) -> bool:
-    """Whether the ops of the filter serve here."""
+    """Whether the ops of the filter can be used here."""
     reals = (system.r, system.observed)
     numbers = (system.F, system.Q_factor, system.h, system.b, system.z, system.mean, system.chol)
     return native.serves_here(*numbers) and native.serves_here(*reals)
@@ -85,7 +85,7 @@ def _of_moments(op: tf.Operation, *by_values: tf.Tensor) -> list[tf.Tensor | Non
 def _pullback(
     op: tf.Operation, by_log_likelihoods: tf.Tensor, *by_moments: tf.Tensor
 ) -> list[tf.Tensor | None]:
-    """Gradients by the inputs of an op; those by log likelihoods are `[B, T or 1, 1]`."""
+    """Gradients by the inputs of an op; gradients by log likelihoods are `[B, T or 1, 1]`."""
     values = native.op("CgpKalmanPullback")(
         **dict(zip(_INPUTS, op.inputs, strict=True)),
         by_log_likelihoods=by_log_likelihoods,

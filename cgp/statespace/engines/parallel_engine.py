@@ -3,34 +3,34 @@
 Arrays have time as the last axis but one, `[n, n, T, B]`, so that the algebra of matrices with the
 batch axis last goes over all steps in one operation: 2 log₂ T passes.
 
-Filter: what step k tells of its state, given the state at the step before, is an element
+Filter: the information of step k, given the state at the step before, is an element
 
     p(x[k] | x[k−1], z[k]) = N(A x[k−1] + b, U Uᴴ)
     p(z[k] | x[k−1]) ∝ exp(−c (xᴴ Z Zᴴ x − 2 Re ηᴴ x)),   x = x[k−1],
 
-c being 1, or ½ of real series. Elements of successive steps combine into one of the same form, and
-the combination is associative; those from the first to each step have the filtered moments b and U
+with c = 1, or ½ for real series. Elements of successive steps combine into one of the same form,
+and the combination is associative; from the first step to each it has the filtered moments b and U
 (Särkkä & García-Fernández, IEEE Trans. Autom. Control 66, 2021). Covariances and information
 matrices are kept as factors U and Z, and combined by triangularizations (Yaghoobi, Corenflos,
 Hassan & Särkkä, arXiv:2207.00426, 2022), here with adjoints for transposes.
 
 Pullback: the backward pass is affine in the cotangents of the state. With the moments along the
-series known, those before a step are, of those after it,
+series known, the cotangents λ of the mean and Λ of the covariance after a step lead to
 
     Φᴴ λ + s,   Φᴴ Λ Φ + S,   Φ = F (I − K H),
 
-of the mean and of the covariance, S depending on λ. Such maps compose, so that an associative scan
-finds λ before every step, and a second one Λ. What these make of the gradients of one step is what
-`cgp.statespace.engines.backward_pass` makes of them, here of all steps at once.
+before it, with S depending on λ. Such maps compose, so that an associative scan finds λ before
+every step, and a second scan Λ. From these the gradients of each step follow as in
+`cgp.statespace.engines.backward_pass`, here of all steps at once.
 
-Smoother: given the state after some steps, the one before them is, with all observations up to it,
+Smoother: given a later state x[j] and all observations up to step k, the state x[k] has the density
 
     p(x[k] | x[j], z[0..k]) = N(m[k] + E (x[j] − m[j]) + g, D Dᴴ),   j > k,
 
-m being the filtered means; of j = k + 1, E is the gain J of the smoother, D its factor Y, and
-g = J (m[k+1] − F m[k] − b). Such densities compose, and those from each step to the end, of which E
-is zero, are the smoothed moments. Deviations from the filtered means, in place of the means, keep
-the digits of small ones.
+with the filtered means m; for j = k + 1, E is the gain J of the smoother, D its factor Y, and
+g = J (m[k+1] − F m[k] − b). Such densities compose, and the densities from each step to the end,
+where E is zero, have the smoothed moments. Deviations from the filtered means, in place of the
+means, keep the digits of small deviations.
 """
 
 import functools
@@ -77,7 +77,7 @@ def over_steps(values: Any) -> Any:
 
 
 def scan(combine: Callable[[Any, Any], Any], elements: Any, reverse: bool = False) -> Any:
-    """The combination of the elements up to each one or, reversed, of those from each one on.
+    """The combination of the elements up to each one or, reversed, from each one on.
 
     In 2 log₂ T passes, which together combine twice as often as a loop (Blelloch, *Prefix Sums and
     Their Applications*, 1990). `combine` is associative, and always the same object: it is traced
@@ -132,7 +132,7 @@ _ROUNDING = 64.0
 
 
 class Element(NamedTuple):
-    """The density of a state, and what some successive observations tell of it; see above."""
+    """The density of a state given an earlier one, and the likelihood of the latter; see above."""
 
     A: tf.Tensor  # `[n, n, T, B]`; in these matrices B is 1 where all series share covariances
     b: tf.Tensor  # `[n, T, B]`
@@ -145,7 +145,7 @@ def log_likelihood(system: System, start: State) -> tuple[tuple[tf.Tensor], Stat
     """The log likelihood of each series, `[B]`, and the states before each step.
 
     Raises:
-        ValueError: An observation without noise that tells the state before it; see `_of_steps`.
+        ValueError: An observation without noise that fixes the state before it; see `_of_steps`.
     """
     _, log_likelihoods, before = _filtered(system, start)
     return (tf.reduce_sum(log_likelihoods, axis=0),), before
@@ -175,7 +175,7 @@ def _filtered(system: System, start: State) -> tuple[State, tf.Tensor, State]:
     last = State(spans.b[:, :-1], spans.U[:, :, :-1])
     later = predict(last, *(_leading(a) for a in (system.F, system.Q_factor, system.b)))
     predicted = State(*(tf.concat(pair, axis=-2) for pair in zip(start, later, strict=True)))
-    # By the usual update of all steps at once, whose rounding is that of one step.
+    # By the usual update, for all steps at once: it rounds as for one step.
     filtered, values, _ = update(predicted, system.h, system.r, system.z, system.observed)
     # An update takes a mean of NaN for certain.
     is_lost = tf.reduce_any(is_nan(predicted.mean), axis=0)
@@ -216,7 +216,7 @@ def _leading(a: tf.Tensor) -> tf.Tensor:
 
 
 def _elements(system: System, start: State) -> Element:
-    """The element of each step; that of the first is the state after it, whatever was before."""
+    """The element of each step; for the first, the state after it, whatever was before."""
     measurement = (system.h, system.r, system.z, system.observed)
     (mean, chol), _, _ = update(start, *(a[..., :1, :] for a in measurement))
     zero, zero_matrix = tf.zeros_like(mean), tf.zeros_like(chol)
@@ -238,11 +238,11 @@ def _elements(system: System, start: State) -> Element:
 def _of_steps(transition: Iterable[tf.Tensor], measurement: Iterable[tf.Tensor]) -> Element:
     """The elements of steps after the first, one component of the observations at a time.
 
-    A component tells of the state at the step before by its variance given that state, h Q hᴴ + r,
-    which no other part of the filter divides by.
+    The information of a component on the state at the step before is inverse to its variance given
+    that state, h Q hᴴ + r, by which no other part of the filter divides.
 
     Raises:
-        ValueError: That variance is zero, eagerly; in a graph the result is NaN.
+        ValueError: This variance is zero, eagerly; in a graph the result is NaN.
     """
     (F, G, drift), (h, r, z, observed) = transition, measurement
     dtype = F.dtype
@@ -334,7 +334,7 @@ def _as_one_step(values: Any) -> Any:
 
 
 def _transition(system: System, forward: ForwardPass) -> tf.Tensor:
-    """Φ, which leads from the predicted state of a step to that of the next."""
+    """Φ, which leads from the predicted state of a step to the predicted state of the next."""
     (F, h, observed), dtype = (system.F[0], system.h[0], system.observed[0]), system.F.dtype
     gains = forward.crosses[0] * real_as(inverse_or_zero(forward.variances[0]), dtype)[:, None]
     rows = h * real_as(observed, dtype)[:, None]
@@ -367,7 +367,7 @@ def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
 
 
 class _Element(NamedTuple):
-    """The density of a state given that at a later step; see above."""
+    """The density of a state given the state at a later step; see above."""
 
     E: tf.Tensor  # `[n, n, T, B]`; in matrices B is 1 where all series share covariances
     g: tf.Tensor  # `[n, T, B]`

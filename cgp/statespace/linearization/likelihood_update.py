@@ -1,6 +1,6 @@
 """Observations whose noise is not normal, as normal observations of the same signal.
 
-The signal `g = A x + b` of a step has moments by those of the state, and each of its components a
+The moments of the signal `g = A x + b` of a step follow from the state, and each component has a
 site (see `cgp.likelihoods.base`). Sites and state are found in turns, until both agree.
 """
 
@@ -35,15 +35,15 @@ class Measurement(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Normal observations in place of those of a likelihood, working values, batch last."""
+    """Normal observations that replace those with a likelihood, working values, batch last."""
 
     z: tf.Tensor  # `[m, B]`
     R: tf.Tensor  # The covariance of their noise, `[m, m, B]`
     correction: tf.Tensor
     """The log likelihood of the observation less that of the normal one, real, `[B]`."""
     change: tf.Tensor
-    """How far the last turn moved the signal, in standard deviations, real, `[B]`; infinite before
-    the first one."""
+    """The move of the signal in the last turn, in standard deviations, real, `[B]`; infinite before
+    the first turn."""
 
     def with_missing(self, measurement: Measurement) -> "Measured":
         """The same, with the noise of the model where a component is missing, which has no site.
@@ -76,7 +76,7 @@ def updated_by(
 
 
 class StepSites:
-    """The sites of the components of an observation; of a complex form likelihoods are circular."""
+    """The sites of the components of an observation; in a complex form likelihoods are circular."""
 
     def __init__(self, likelihood: Likelihood, form: Form):
         self._likelihood = likelihood
@@ -84,7 +84,7 @@ class StepSites:
         self._multiplicity = 1 if likelihood.is_of_parts else form.multiplicity
 
     def first(self, affine: Affine, measurement: Measurement, state: State) -> Measured:
-        """The first sites: of normal noise, or where z is no signal of next to no precision."""
+        """The first sites: of normal noise, or, where z is no signal, of next to no precision."""
         q, target, variance = self._problem(affine, measurement, state)
         d = target.shape[0]
         eye = tf.eye(d, dtype=variance.dtype)[..., None, None]
@@ -101,7 +101,7 @@ class StepSites:
         last: Measured,
         turn: tf.Tensor,
     ) -> Measured:
-        """The next sites, by the state after the last ones; arguments as `first`."""
+        """The next sites, by the state after the last ones; arguments as for `first`."""
         q, target, variance = self._problem(affine, measurement, state, last)
         before = self._site(last)
         after = self._likelihood.site(target, q, before, variance)
@@ -153,8 +153,8 @@ class StepSites:
     ) -> tuple[Moments, tf.Tensor, tf.Tensor]:
         """The moments of the signal, the observation, and the variance of its noise.
 
-        The signal is `A x + b + e`, e being what linearisation leaves. The state tells of x alone:
-        what the last sites told of e is found here.
+        The signal is `A x + b + e`, e being what linearisation leaves. The state describes x alone:
+        the information of the last sites on e is found here.
         """
         rows = matmul(affine.matrix, state.chol)
         mean = matvec(affine.matrix, state.mean) + affine.offset

@@ -50,8 +50,8 @@ def linearized(
     """The linear model whose filter has the moments of the filter of a model.
 
     Filter and linearisation run together once, since a step is linearised by the moments that the
-    filter has before it. A linear model is returned as it is, whatever the rule, unless there is a
-    likelihood; of a model with a likelihood `measurable` comes first. Arguments are as for
+    filter has before it. A linear model is returned unchanged, whatever the rule, unless there is a
+    likelihood; a model with a likelihood first goes through `measurable`. Arguments are as for
     `filter`.
 
     Raises:
@@ -65,7 +65,7 @@ def linearized(
 
 
 def measurable(model: AnyModel, likelihood: Likelihood | None) -> AnyModel:
-    """The model in a form whose observations can have a likelihood, whose noise is independent."""
+    """The model in a form whose observations can have a likelihood, with independent noise."""
     if likelihood is None:
         return model
     if not isinstance(likelihood, Likelihood):
@@ -140,7 +140,7 @@ def stepper_of(model: AnyModel, rule: Rule | None, likelihood: Likelihood | None
 
 @functools.lru_cache(maxsize=64)
 def _linear_stepper(likelihood: Likelihood | None, multiplicity: int, *sizes: Any) -> Stepper:
-    del sizes  # for which its graphs are
+    del sizes  # the graphs are kept for each of them
     return Stepper(None, None, likelihood, form_of(multiplicity == 1))
 
 

@@ -1,9 +1,9 @@
-"""One step of a filter that linearises, and its recursion over a series, with a gradient.
+"""A step of a filter that linearises, and its recursion over a series, with a gradient.
 
 The states along a series are found one after the other, by loops that XLA compiles; then all steps
 are linearised at once, in one batch over time, which is where gradients pass. A gradient by the
 states themselves goes back through the series in the same loops: `u[t] = v[t] + J[t]ᴴ u[t+1]`, with
-J the derivative of a step by the state before it, adds to the gradient v by each state what comes
+J the derivative of a step by the state before it, adds to the gradient v by each state the part
 from the states after it.
 """
 
@@ -60,7 +60,7 @@ class Linearized(NamedTuple):
     transition: Affine
     observation: Affine
     measured: Measured | None = None
-    """The normal observation in place of one of a likelihood; None for the observation itself."""
+    """The normal observation in place of one with a likelihood; None for the observation itself."""
 
 
 class _Turns(NamedTuple):
@@ -118,7 +118,7 @@ class Stepper:
         def pull(by_states: State) -> State:
             return self._pulled(constant, states, by_states)
 
-        # The states once more, as functions of what they depend on, each of the one before it.
+        # The states once more, as functions of their inputs, each of the state before it.
         following, _ = every(system, states)
         shifted = State(
             *(tf.concat([a[None], b[:-1]], axis=0) for a, b in zip(start, following, strict=True))
@@ -152,7 +152,7 @@ class Stepper:
     # --- one step --------------------------------------------------------------------------------
 
     def step(self, system: StepSystem, state: State) -> tuple[State, Linearized]:
-        """The state predicted next, and how the functions are linearised on the way."""
+        """The state predicted next, and the approximations of the functions on the way."""
         after, _, observation, measured = self._updated(system, state)
         following, transition = self.predicted(system, after)
         return following, Linearized(transition, observation, measured)
@@ -164,7 +164,7 @@ class Stepper:
     def _updated(
         self, system: StepSystem, state: State
     ) -> tuple[State, tf.Tensor, Affine, Measured | None]:
-        """`updated`, and the normal observation in place of that of a likelihood."""
+        """`updated`, and the normal observation in place of one with a likelihood."""
         sites, first = self._sites, self._affine("observation", system, state)
         if sites is None:
             return *self._iterated(system, state, first), None
@@ -220,7 +220,7 @@ class Stepper:
         return *updated_by(observation, measurement, state), observation
 
     def predicted(self, system: StepSystem, after: State) -> tuple[State, Affine]:
-        """The state predicted from that after the observation, and how f is linearised."""
+        """The state predicted from the state after the observation, and f linearised."""
         transition = self._affine("transition", system, after)
         spread = tf.stop_gradient(system.Q_factor)
         if transition.residual is not None:
@@ -249,7 +249,7 @@ class Stepper:
         return State(*map(chunks.join, values))
 
     def _forward(self, system: StepSystem, state: State, length: tf.Tensor) -> tuple[State, State]:
-        """The states of the first `length` steps of a chunk, and the one after them."""
+        """The states of the first `length` steps of a chunk, and the state after them."""
 
         def step(t: tf.Tensor, state: State) -> tuple[State, State]:
             return state, self.step(StepSystem(*(at(a, t) for a in system)), state)[0]
@@ -257,7 +257,7 @@ class Stepper:
         return _looped(step, state, system.z.shape[0], length)
 
     def _pulled(self, system: StepSystem, states: State, by_states: State) -> State:
-        """Adds to the gradient by each state that through the states after it."""
+        """Adds to the gradient by each state the gradient through the states after it."""
         chunks = _chunks_of(system, State(*(a[0] for a in states)))
         padded = chunks.pad_varying(system, always=("z",))
         states, by_states = (State(*map(chunks.pad, a)) for a in (states, by_states))
@@ -290,7 +290,7 @@ class Stepper:
 
 
 def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> State:
-    """`states`, whose gradient goes to `shifted`, with that by the states after them."""
+    """`states`, whose gradient goes to `shifted`, with the gradient by the states after them."""
 
     @tf.custom_gradient
     def link(

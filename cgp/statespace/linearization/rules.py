@@ -21,8 +21,8 @@ from cgp.statespace.engines.filter_step import State
 class Affine(NamedTuple):
     """The approximation `f(x) ≈ A x + b + e` of a function of a state x of known moments.
 
-    The residual e has mean zero, and is not correlated with x. Arrays have the batch last, as all
-    have inside of the loops of a filter.
+    The residual e has mean zero, and is not correlated with x. The batch axis of arrays is the
+    last, as in all loops of a filter.
 
     Example:
         >>> import tensorflow as tf
@@ -72,7 +72,7 @@ class Rule(ABC):
     """
 
     iterations: int = 0
-    """How often a filter linearises again by the posterior moments; see `Iterated`."""
+    """The number of times a filter linearises again by posterior moments; see `Iterated`."""
     damping: float = 0.0
     """The share of the last mean that the next one keeps; see `Iterated`."""
 
@@ -101,9 +101,9 @@ class Taylor(Rule):
     With it `f(x) ≈ f(m) + J (x − m)`. The derivatives are automatic, by the real and imaginary
     parts of the state: of a function that is not holomorphic, `J (x − m)` stands for
     `∂f/∂x (x − m) + ∂f/∂x̄ (x − m)‾`, with Wirtinger's derivatives (Kreutz-Delgado, *The Complex
-    Gradient Operator and the CR-Calculus*, arXiv 0906.4835). What is not linear in f adds no
-    uncertainty: use it where the state is known well beside the curvature, and `SigmaPoints`
-    elsewhere.
+    Gradient Operator and the CR-Calculus*, arXiv 0906.4835). The nonlinear part of f adds no
+    uncertainty: use this rule where the spread of the state is small beside the curvature, and
+    `SigmaPoints` elsewhere.
 
     Example:
         >>> import numpy as np, tensorflow as tf
@@ -142,8 +142,8 @@ _RULES = ("unscented", "cubature", "gauss-hermite")
 class SigmaPoints(Rule):
     """Statistical linear regression on points that have the moments of the state.
 
-    The approximation `f(x) ≈ A x + b + e` is the best one in mean square over the points, and the
-    covariance of e what it leaves (Lefebvre, Bruyninckx & De Schutter, IEEE Trans. Autom. Control
+    The approximation `f(x) ≈ A x + b + e` is the best in mean square over the points, and e has the
+    covariance of the residuals (Lefebvre, Bruyninckx & De Schutter, IEEE Trans. Autom. Control
     47, 2002; Arasaratnam & Haykin, ibid. 54, 2009). Points are of the real composite `[Re x; Im x]`
     of a complex state, so that they have its pseudo-covariance too, and covariances and
     pseudo-covariances of the values are exact to the degree of the rule (points of x and its
@@ -157,7 +157,7 @@ class SigmaPoints(Rule):
         kappa: κ of "unscented": the points are at ±√(N + κ), the weight of the mean is κ/(N + κ).
             Not negative; None for 3 − N, which makes fourth moments along the axes exact, or 0
             where that is negative.
-        order: Of "gauss-hermite".
+        order: The points in each dimension of "gauss-hermite".
 
     Raises:
         ValueError: Another kind; κ below zero; an order below 2, or orderᴺ above 20000 (when used).
@@ -254,14 +254,14 @@ class Iterated(Rule):
     Signal Process. Lett. 24, 2017). With `Taylor` these are Gauss-Newton's method: the iterated
     extended filter and smoother, whose likelihood is Laplace's approximation.
 
-    Innovations and predictions of observations are then those of the linearisation by what was
-    seen, not forecasts. Where an observation tells little in some places and much in others, as one
+    Innovations and predictions of observations are then from the linearisation by the posterior,
+    not forecasts. Where an observation tells little in some places and much in others, as one
     that saturates, or where several states explain it, the iterations settle in one of them and
     their covariance is too small, which innovations do not show: compare with `particle_filter`.
 
     Args:
         rule: A `Taylor`, `SigmaPoints` or another `Rule`.
-        iterations: How often to linearise again, at least 1.
+        iterations: The number of times to linearise again, at least 1.
         damping: From 0, full steps, to below 1: the part of the last mean that the next one keeps,
             where iterations would otherwise swing.
 

@@ -20,30 +20,30 @@ class ConditionallyLinear(KeepsGraphs):
         z[t]   = H(u[t]) v[t] + n[t],     n[t] ~ N(0, R(u[t]))
 
     `cgp.statespace.particle_filter` draws particles of u alone, and runs a Kalman filter of v for
-    each: fewer particles are needed than of both parts together. An amplitude that fades, on a
+    each: fewer particles are needed than for both parts together. An amplitude that fades, on a
     carrier whose phase walks, is such a model: v is the amplitude, and `H(u) = exp(iu)`.
 
     Args:
-        linear: Of v: the matrices that do not depend on u, the initial moments of v, and B where
-            there are known inputs. F, Q, H and R that do are of the right size, and not used.
-        matrices: A function of u, `[..., k]`, that returns a dictionary of those of F, Q, H and R
-            that depend on it, each `[..., rows, columns]` in the dtype of `linear`; of a widely
-            linear model they are those of the real composite. A function of TensorFlow, for any
+        linear: The model of v: the matrices that do not depend on u, the initial moments, and B
+            for known inputs. Matrices that depend on u need the right size here, and are not used.
+        matrices: A function of u, `[..., k]`, that returns a dictionary of the matrices among F, Q,
+            H and R that depend on it, each `[..., rows, columns]` in the dtype of `linear`; for a
+            widely linear model, matrices of the real composite. A function of TensorFlow, for any
             batch axes.
         transition: g, of `[..., k]`, likewise.
         Q: The covariance of e, `[k, k]`; may be singular.
-        initial_mean: Of u at the first observation, `[k]`; u is complex, and its noise proper, if
-            this or a covariance is.
+        initial_mean: The mean of u at the first observation, `[k]`; u is complex, and its noise
+            proper, if this or a covariance is.
         initial_covariance: Its covariance, `[k, k]`.
 
     Attributes:
         linear, matrices, transition: As given.
-        initial_mean: Of u, a tensor.
-        Q, initial_covariance: With their factors, `FactoredCovariance`.
+        initial_mean: The initial mean of u, a tensor.
+        Q, initial_covariance: The covariances with their factors, `FactoredCovariance`.
 
     Raises:
-        TypeError: Not a `LinearGaussian`, not functions, not numbers; another dtype returned than
-            there should be.
+        TypeError: Not a `LinearGaussian`, not functions, not numbers; a function that returns
+            another dtype than it should.
         ValueError: Shapes that do not fit; matrices of other names; values that are not finite.
         NotPositiveDefiniteError: A covariance that is indefinite.
 

@@ -17,9 +17,9 @@ _MOST_DOUBLINGS = 64
 def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The covariance P with `P = F P Fᴴ + Q`, and a factor of it.
 
-    By doubling: with P the sum of `Fᵏ Q Fᵏᴴ` over k < K, that over k < 2K is `P + Fᴷ P Fᴷᴴ`, here
-    as `triangularize([L, Fᴷ L])`, which avoids squaring the condition number (doubling: Smith, SIAM
-    J. Appl. Math. 16, 1968). F and Q are `[..., 1, n, n]`, with an axis of time, and G, with
+    By doubling: if P is the sum of `Fᵏ Q Fᵏᴴ` over k < K, the sum over k < 2K is `P + Fᴷ P Fᴷᴴ`,
+    here by `triangularize([L, Fᴷ L])`, which avoids squaring the condition number (doubling: Smith,
+    SIAM J. Appl. Math. 16, 1968). F and Q are `[..., 1, n, n]`, with an axis of time, and G, with
     `Q = G Gᴴ`, is `[..., 1, n, q]`.
 
     Returns:
@@ -129,8 +129,8 @@ def diffuse_variance(dtype: tf.DType) -> float:
 def check_diffuse(model: Any, z: np.ndarray) -> None:
     """Checks that a diffuse prior is wide compared with the data, and does not swamp the noise.
 
-    Of the observations, zero where missing, only the first 2n are checked, enough to determine the
-    state: later ones may be of any size.
+    Only the first 2n observations, zero where missing, are checked, enough to determine the state:
+    later ones may be of any size.
     """
     variance, n = diffuse_variance(model.dtype), model.state_size
     H, R, Q = (np.asarray(a) for a in (model.H, model.R, model.Q))

@@ -36,8 +36,8 @@ class LinearGaussian(Settled):
     `[B, 1, n, n]`. `F[t]`, `Q[t]` and `B[t]` lead from t to t+1. The initial mean and covariance
     are the prior of the state at the first observation.
 
-    If all matrices are real the model is one of real series, with real normal densities. Otherwise
-    it is one of proper complex series; `widely_linear` makes a model of improper ones.
+    If all matrices are real the model is for real series, with real normal densities. Otherwise it
+    is for proper complex series; `widely_linear` makes a model for improper ones.
 
     Args:
         F: Transition matrix.
@@ -54,7 +54,7 @@ class LinearGaussian(Settled):
 
     Attributes:
         F, Q, H, R, B: The matrices, tensors of one dtype; B may be None. In a widely linear model
-            they are those of the real composite, `[2n, 2n]` for `[n, n]`.
+            they are matrices of the real composite, `[2n, 2n]` for `[n, n]`.
         initial_mean, initial_covariance: The initial moments, in the same dtype and form.
         initial_chol, Q_factor: Factors of the initial covariance, and of Q.
         initial: "stationary", "diffuse", or None where a matrix was given.
@@ -345,12 +345,12 @@ class LinearGaussian(Settled):
 
     @property
     def series_dtype(self) -> tf.DType:
-        """The dtype of its series: that of the matrices; complex if those are a composite."""
+        """The dtype of its series: the dtype of the matrices; complex if these are a composite."""
         return self._dtype_in(self.observation_form)
 
     @property
     def state_dtype(self) -> tf.DType:
-        """The dtype of states and inputs, likewise that of the matrices, or complex."""
+        """The dtype of states and inputs, likewise the dtype of the matrices, or complex."""
         return self._dtype_in(self.form)
 
     def _dtype_in(self, form: Form) -> tf.DType:
@@ -376,7 +376,7 @@ class LinearGaussian(Settled):
         return self._with(B=B, _covariances={**self._covariances, "Q": Q})
 
     def centred(self) -> "LinearGaussian":
-        """The same model of states and observations less their means."""
+        """The same model for states and observations less their means."""
         mean = tf.zeros_like(self.initial_mean)
         return self.starting_from(mean, self.initial_chol)._with(b=None, d=None)
 
@@ -400,7 +400,7 @@ def _matrix_of(covariance: tf.Tensor | FactoredCovariance) -> tf.Tensor:
 
 
 def _check_there(named: Mapping[str, Any]) -> None:
-    """Raises a TypeError for None in place of a matrix without which there is no model."""
+    """Raises a TypeError for None in place of a matrix that every model needs."""
     missing_names = [name for name in "FQHR" if name in named and named[name] is None]
     if missing_names:
         raise TypeError(f"{', '.join(missing_names)} must be a matrix, got None")

@@ -1,4 +1,4 @@
-"""What all models are made of: tensors of one dtype, factored covariances, fixed attributes."""
+"""The parts of all models: tensors of one dtype, factored covariances, fixed attributes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Self

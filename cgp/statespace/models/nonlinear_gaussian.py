@@ -18,7 +18,7 @@ Function = Callable[[tf.Tensor], tf.Tensor]
 """A function of working states, `[B, K, n]` -> `[B, K, m]`: K points for each member of a batch."""
 
 _POINTS, _REACHES = 8, (0.0, 0.03, 1.0, 3.0)  # in standard deviations of the initial state
-# The derivative by the conjugate counts as zero below this part of that of the component.
+# The derivative by the conjugate counts as zero below this part of the whole derivative.
 _PARTS = {tf.complex128: 1e-7, tf.complex64: 1e-3}
 
 
@@ -34,17 +34,17 @@ class NonlinearGaussian(KeepsGraphs):
 
     The verbs of `cgp.statespace` take it as they take a `LinearGaussian`, with a `rule=` by which
     functions are linearised: `Taylor()` if None. Their results are in the form of this model: means
-    complex where states or observations are, factors those of the real composite `[Re; Im]`.
+    complex where states or observations are, factors of the real composite `[Re; Im]`.
 
     The functions are of TensorFlow: they take states `[..., n]` with any number of batch axes, and
     return `[..., n]`, or `[..., m]`. They may be Keras layers, or use layers and variables; the
-    likelihood has gradients by these. As in a `tf.function`, what else they read is read once. The
+    likelihood has gradients by these. As in a `tf.function`, any other value is read once. The
     first call of a verb with a rule traces and compiles them, for seconds; `replace` keeps what was
-    compiled. A gradient evaluates them again: take it before their variables change, and of a
-    model with variables, under tapes that are persistent or nested, with `jit_compile=False`.
+    compiled. A gradient evaluates them again: take it before their variables change, and for a
+    model with variables under persistent or nested tapes set `jit_compile=False`.
 
     States are complex if the initial mean, Q or the initial covariance is, otherwise real;
-    observations are what `observation` returns. Complex noise is proper unless it has a
+    observations have the dtype that `observation` returns. Complex noise is proper unless it has a
     pseudo-covariance. Functions of complex states may use real and imaginary parts, moduli and
     conjugates.
 
@@ -56,10 +56,10 @@ class NonlinearGaussian(KeepsGraphs):
         initial_mean: Mean of the state at the first observation, `[..., n]`.
         initial_covariance: Its covariance, `[..., n, n]`.
         pseudo_Q: Pseudo-covariance of the process noise, `[n, n]`, zero if None.
-        pseudo_R: That of the noise of complex observations, `[m, m]`.
-        initial_pseudo_covariance: That of the initial state, `[n, n]`.
-        holomorphic: Whether f and h have complex derivatives, as polynomials have, and moduli,
-            conjugates and real parts have not; this is checked near the initial state alone. With
+        pseudo_R: Pseudo-covariance of the noise of complex observations, `[m, m]`.
+        initial_pseudo_covariance: Pseudo-covariance of the initial state, `[n, n]`.
+        holomorphic: Whether f and h have complex derivatives, as polynomials do, and moduli,
+            conjugates and real parts do not; this is checked near the initial state alone. With
             proper noise the computations are then done with n complex instead of 2n real states,
             and factors are complex `[n, n]`.
         input_size: k, the number of known inputs u; they come in the dtype of the states. A complex
@@ -71,11 +71,11 @@ class NonlinearGaussian(KeepsGraphs):
         transition, observation, holomorphic, input_size, jit_compile: As given.
         noise: A `LinearGaussian` without F and H (they are zero), of the noise and the initial
             state; the real composite where that is used.
-        form, observation_form, dtype: Those of `noise`.
+        form, observation_form, dtype: The attributes of `noise`.
 
     Raises:
-        TypeError: Not functions, not numbers, or a function that returns another dtype than that of
-            the states; `holomorphic` of real states, or with functions that are not.
+        TypeError: Not functions, not numbers, or a function that returns another dtype than the
+            states have; `holomorphic` with real states, or with functions that are not holomorphic.
         ValueError: Shapes that do not fit, or values that are not finite; a pseudo-covariance
             without complex values.
         NotPositiveDefiniteError: A covariance that is indefinite, or a pseudo-covariance that no
@@ -217,7 +217,7 @@ class NonlinearGaussian(KeepsGraphs):
         points = tf.reshape(mean, [-1, n])[:1] + tf.zeros([2, 3, n], mean.dtype)
         arguments = [points, tf.zeros([2, 3, k], mean.dtype)] if k else [points]
         try:
-            # As a graph, which it will be part of: that of NumPy's functions fails here.
+            # As a graph, which it will be part of: a graph of NumPy's functions fails here.
             graph = graph_of(lambda *arrays: function(*arrays))
             image = tf.convert_to_tensor(graph(*arguments))
         except Exception as error:

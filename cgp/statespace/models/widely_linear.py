@@ -26,7 +26,7 @@ def widely_linear(
 
     Computations use the real composite `[Re; Im]`, at half the cost of the augmented complex form
     (Schreier & Scharf, *Statistical Signal Processing of Complex-Valued Data*, 2010; Dini & Mandic,
-    IEEE Trans. Neural Netw. Learn. Syst. 23, 2012). Series and means are complex; factors are those
+    IEEE Trans. Neural Netw. Learn. Syst. 23, 2012). Series and means are complex; factors are
     of the real composite, `[..., 2n, 2n]`, and covariances of observations come as pairs, `E[v vᴴ]`
     and `E[v vᵀ]`.
 
@@ -42,7 +42,7 @@ def widely_linear(
         B_conj: Input matrix of the conjugate input, `[n, k]`.
 
     Returns:
-        A `LinearGaussian`, whose matrices are those of the real composite.
+        A `LinearGaussian` with the matrices of the real composite.
 
     Raises:
         TypeError: The model is real, or widely linear already.

@@ -44,7 +44,7 @@ def step_matrices(model: LinearGaussian) -> StepMatrices:
 
 
 class MatrixArray(ctypes.Structure):
-    """A matrix that all streams share, `batch` being 1, or those of each."""
+    """A matrix that all streams share, with `batch` 1, or the matrices of each stream."""
 
     _fields_ = [("data", ctypes.c_void_p), ("batch", ctypes.c_int64)]
 
@@ -76,15 +76,15 @@ def _moment_types(dtype: np.dtype, is_composite: bool) -> tuple[bool, np.dtype, 
 
 
 class CompiledStep:
-    """One step of B streams, whose matrices are the same from step to step unless they are set.
+    """A step of B streams, whose matrices are the same from step to step unless they are set.
 
     Args:
         matrices: The matrices.
         streams: B, or None for one stream without a batch axis.
-        is_composite: Whether real working values are those of the composite of complex ones.
+        is_composite: Whether real working values are the composite of complex values.
         predicts_first: Whether a step leads from the last observation to the present one, and
             returns the moments of the signal H x; otherwise from the present one to the next, and
-            those of the state.
+            returns the moments of the state.
     """
 
     def __init__(
@@ -181,10 +181,10 @@ class CompiledWalk:
         """Takes samples in their order, and changes the states.
 
         Args:
-            matrices: Those of `StepMatrices` and `drift`, zero if left out, without the axis of the
-                batch, or with one before the others.
+            matrices: The fields of `StepMatrices`, and `drift`, zero if left out, without a batch
+                axis, or with one before the others.
             z: Observations, `[B, M]`; NaN where missing.
-            slots: Of each sample the row of its state, int64, `[B]`.
+            slots: The row of the state of each sample, int64, `[B]`.
             mean: The means of all states, working values, `[S, n]`, contiguous; changed in place.
             chol: The factors of their covariances, `[S, n, n]`, contiguous; changed in place.
 

@@ -1,4 +1,4 @@
-"""One step of an online filter, or of the filter of interacting models, over streams."""
+"""A step of an online filter, or of the filter of interacting models, over streams."""
 
 import functools
 from collections.abc import Callable
@@ -64,8 +64,8 @@ class StateArrays(NamedTuple):
     mean: np.ndarray
     """`[..., n]`."""
     chol: np.ndarray
-    """The Cholesky factor of its covariance, `[..., n, n]`; for a widely linear model that of the
-    real composite, `[..., 2n, 2n]`."""
+    """The Cholesky factor of its covariance, `[..., n, n]`; for a widely linear model of the real
+    composite, `[..., 2n, 2n]`."""
 
 
 def checked_samples(
@@ -134,7 +134,7 @@ def checked_state(
 
 
 def check_state_factor(chol: np.ndarray | tf.Tensor, name: str) -> None:
-    """Raises a ValueError for what is no Cholesky factor of a finite covariance of a state."""
+    """Raises a ValueError unless `chol` is a Cholesky factor of a finite covariance of a state."""
     check_factor(chol, name, singular=True)
     values = np.abs(np.asarray(chol))
     largest = np.max(values, initial=0.0)
@@ -146,7 +146,7 @@ def check_state_factor(chol: np.ndarray | tf.Tensor, name: str) -> None:
 
 
 def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Tensor:
-    """A part of a state in the dtype of the model; its precision as that of observations."""
+    """A part of a state in the dtype of the model; its precision is checked as for observations."""
     name = f"the {word} of the state"
     a = as_numbers(a, name) if not is_of_python(a) else a
     check_rounding(a, dtype, name, variable)
@@ -188,7 +188,7 @@ class InteractingState(NamedTuple):
     """Cholesky factors of their covariances, `[..., K, n, n]`; of the real composite `[..., K, 2n,
     2n]`."""
     mode_probabilities: np.ndarray
-    """Those predicted of the models, `[..., K]`."""
+    """The predicted probabilities of the models, `[..., K]`."""
 
 
 @short_repr
@@ -323,26 +323,26 @@ def step(
         model: A model that does not vary over time, or a bank of `InteractingModels` of such.
         state: Mean and Cholesky factor of the state predicted for this observation, `[..., n]` and
             `[..., n, n]`, as from `KalmanFilter.state`; for a widely linear model the mean is
-            complex and the factor that of the real composite, `[..., 2n, 2n]`. None for the initial
-            state of the model. After `filter` it is not the last filtered state, but what a
-            `forecast` of one step predicts (see the example). Of a bank, the `InteractingState`
-            that the last step returned.
+            complex and the factor of the real composite, `[..., 2n, 2n]`. None for the initial
+            state of the model. After `filter` it is not the last filtered state, but the prediction
+            of a one-step `forecast` (see the example). For a bank, the `InteractingState` that the
+            last step returned.
         z: Observations, `[..., M]`, or a number where M is 1; NaN where missing.
         missing: Bool, broadcast against z: True where missing.
         inputs: Known inputs of a model with B, `[..., k]`, or a number where k is 1, from this
             observation to the next.
         arrived: Bool, broadcast against the batch axes: False for a stream without an arrival.
         rule: As for `filter`.
-        likelihood: As for `filter`; `predicted` is then what is predicted of the normal observation
-            that stands for z, and where z is missing a forecast of it. Unless it is circular the
-            factor of the state is that of the real composite, also of a model that is not widely
-            linear.
+        likelihood: As for `filter`; `predicted` is then the prediction of the normal observation
+            that stands for z, and where z is missing a forecast of z. With a likelihood that is not
+            circular the factor of the state is of the real composite, also for a model that is not
+            widely linear.
 
     Returns:
         `(state, Step)`: the state predicted for the next observation, and
         `Step(predicted, innovation, filtered)` as from `KalmanFilter.step`: the prediction of z,
         z minus its mean, and the state after it; of a bank also `mode_probabilities`, `[..., K]`.
-        NumPy arrays; tensors inside a `tf.function`. Of a stream without an arrival the innovation
+        NumPy arrays; tensors inside a `tf.function`. For a stream without an arrival the innovation
         is NaN, and the moments are of the state as is.
 
     Raises:
@@ -449,7 +449,7 @@ def of_one_step(series: Series) -> tuple[System, State, tf.Tensor, tf.Tensor, tf
 def _of_forms(
     multiplicity: int, of_observations: int
 ) -> Callable[..., tuple[State, BatchLastMarginals, BatchLastMarginals]]:
-    """`update_and_predict` of the forms of states and observations, as a function of tensors."""
+    """`update_and_predict` for forms of states and observations, as a function of tensors."""
     return functools.partial(
         update_and_predict, form_of(multiplicity == 1), form_of(of_observations == 1)
     )
@@ -473,13 +473,12 @@ def update_and_predict(
     """Updates a state with an observation, then predicts; neither without an arrival.
 
     H and d are the observation matrix and offset, and R the covariance of the noise, as they were
-    before the noise was decorrelated; the forms are those in which states and observations are
-    seen.
+    before the noise was decorrelated; `form` and `observation_form` are the forms in which users
+    see states and observations.
 
     Returns:
-        The state predicted next, its mean NaN where the observation is one that a prediction
-        without uncertainty rules out; the moments of the observation before it was seen, and of the
-        state after it.
+        The state predicted next, its mean NaN where a prediction without uncertainty rules out the
+        observation; the moments of the observation before it was seen, and of the state after it.
     """
     if arrived is not None:
         is_present = tf.cast(arrived, system.observed.dtype)
