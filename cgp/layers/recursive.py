@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import as_flag
 from cgp.online.cell import Cell, cell_of
-from cgp.training.keras_private import add_variable
+from cgp.training.keras_private import add_variable, track_variables
 from cgp.training.layer_arguments import ReadOnlyArguments, names_told
 
 
@@ -66,6 +66,8 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         with names_told(type(self)):
             super().__init__(name=name, dtype=real, autocast=False, **kwargs)
         self.estimator, self._cell = estimator, cell
+        if estimator is cell:  # no layer, whose weights Keras would find
+            track_variables(self, cell.weights)
         self.return_sequences = as_flag(return_sequences, "return_sequences")
         self.return_state = as_flag(return_state, "return_state")
         self.stateful = as_flag(stateful, "stateful")

@@ -20,7 +20,7 @@ from cgp.online.saved_model import served_step
 from cgp.online.traced import TracedStep
 from cgp.training import Model, confirm, invalidate, refresh, register_post_update
 from cgp.training.batches import require_one_replica, where_watched
-from cgp.training.keras_private import add_variable
+from cgp.training.keras_private import add_variable, track_variables
 from cgp.training.post_updates import HostVariable, current_values, is_stale, snapshot
 from cgp.training.saving import Served, numbered
 
@@ -478,6 +478,7 @@ class Online(RunsOnline, Model):
         super().__init__(name=name, dtype=real, **kwargs)
         require_one_replica(self, "an Online layer")
         self.cell = cell
+        track_variables(self, cell.weights)
         self.built = True
 
     def step(

@@ -7,7 +7,7 @@ version that the package admits.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -108,6 +108,12 @@ def add_variable(layer: keras.layers.Layer, make: Callable[[], keras.Variable]) 
         variable = make()
     layer._track_variable(variable)
     return variable
+
+
+def track_variables(layer: keras.layers.Layer, variables: Iterable[keras.Variable]) -> None:
+    """Adds variables that another object has made to the weights of a layer."""
+    for variable in variables:
+        layer._track_variable(variable)
 
 
 def stored(variable: keras.Variable) -> tf.Variable:

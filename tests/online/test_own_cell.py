@@ -172,3 +172,49 @@ def test_stays_a_state_that_would_not_be_finite(cell):
     with pytest.raises(ValueError, match="would not be finite"):
         layer.step(1e10j, inputs=np.full(TAPS, 1e-9))
     np.testing.assert_array_equal(layer.state.weights, before)
+
+
+def with_learned_rate(cell):
+    """The cell of the page with a variable in place of its rate."""
+
+    class Learned(cell):
+        def __init__(self, taps, rate=0.5):
+            variable = keras.Variable(rate, dtype="float64", name="rate")
+            super().__init__(taps, variable)
+
+        @property
+        def weights(self):
+            return [self.rate]
+
+        def get_config(self):
+            return {"taps": self.taps}
+
+    return Learned
+
+
+def test_does_a_model_train_the_variables_of_a_cell(cell):
+    d, u = series()
+    d = np.nan_to_num(d)
+
+    def loss(rate):
+        return np.mean(np.abs(reference(d, u, rate)[1]) ** 2)
+
+    layer = Recursive(with_learned_rate(cell)(TAPS, 0.9))
+    assert [v.name for v in layer.trainable_variables] == ["rate"]
+    with tf.GradientTape() as tape:
+        value = tf.reduce_mean(tf.abs(layer((d, u))["innovation"]) ** 2)
+    gradient = tape.gradient(value, layer.trainable_variables[0].value)
+    difference = (loss(0.9 + 1e-6) - loss(0.9 - 1e-6)) / 2e-6
+    np.testing.assert_allclose(gradient, difference, rtol=1e-6)
+
+
+def test_are_the_variables_of_a_cell_saved_with_its_layer(cell, tmp_path):
+    d, u = series()
+    learned = with_learned_rate(cell)
+    layer = Online(learned(TAPS, 0.25))
+    layer.process(d[:, :5], inputs=u[:, :5])
+    layer.save(tmp_path / "saved.keras")
+    again = cgp.load_model(tmp_path / "saved.keras", custom_objects={"Learned": learned})
+    assert float(again.cell.rate.numpy()) == 0.25
+    again.process(d[:, 5:], inputs=u[:, 5:])
+    assert_same(again.state.weights, reference(d, u, 0.25)[2])
