@@ -3,10 +3,13 @@
 from cgp.kernels.autoregressive import ARMA, Autoregressive
 from cgp.kernels.base import Constant, Kernel, Product, Sum
 from cgp.kernels.delay_profile import ExponentialDelays, Szego, TappedDelays, UniformDelays
+from cgp.kernels.driven import Driven
+from cgp.kernels.elliptical_ou import EllipticalOU
 from cgp.kernels.improper import Conjugate, WidelyLinear
-from cgp.kernels.linear_sde import Driven, MarkovApproximation, linear_sde
+from cgp.kernels.linear_sde import linear_sde
 from cgp.kernels.markov import Generator, MarkovForm
-from cgp.kernels.rotation import EllipticalOU, Rotation
+from cgp.kernels.markov_approximation import MarkovApproximation
+from cgp.kernels.rotation import Rotation
 from cgp.kernels.stationary import (
     RBF,
     Matern,
@@ -17,7 +20,8 @@ from cgp.kernels.stationary import (
     RationalQuadratic,
     TwoScale,
 )
-from cgp.kernels.white import IntegratedRandomWalk, RandomWalk, White, Zero
+from cgp.kernels.walks import IntegratedRandomWalk, RandomWalk
+from cgp.kernels.white import White, Zero
 
 __all__ = [
     "ARMA",

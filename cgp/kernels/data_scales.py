@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cgp.kernels.spectrum import Periodogram, deviations, peaks_over_dimensions
+from cgp.kernels.periodogram import Periodogram, deviations, peaks_over_dimensions
 
 _TONES = 8  # peaks of a periodogram among which starts of a frequency are drawn
 _MOST_DIMENSIONS = 3  # over which tones are looked for

@@ -11,7 +11,7 @@ from cgp.gp import ExactGP, StateSpaceGP
 from cgp.gp.data import Data, as_data
 from cgp.gp.starts import inputs_and_series
 from cgp.kernels.data_scales import DataScales
-from cgp.kernels.spectrum import Periodogram
+from cgp.kernels.periodogram import Periodogram
 from cgp.linalg.arguments import ArrayLike
 from cgp.plotting.drawing import DATA, MEAN, axes_of, tidy
 

@@ -19,7 +19,7 @@ from cgp.kernels import (
     WidelyLinear,
 )
 from cgp.kernels.data_scales import DataScales, StartRules
-from cgp.kernels.white import IntegratedRandomWalk
+from cgp.kernels.walks import IntegratedRandomWalk
 from tests.gp.problems import complex_normals, started
 
 

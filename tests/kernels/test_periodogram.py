@@ -5,7 +5,7 @@ import pytest
 
 import cgp
 from cgp.kernels import RBF, Rotation
-from cgp.kernels.spectrum import Periodogram
+from cgp.kernels.periodogram import Periodogram
 
 
 def inputs(kind, rng):
@@ -149,6 +149,6 @@ def test_is_the_periodogram_of_a_long_series_that_of_a_direct_sum(kind, monkeypa
     x = inputs(kind, rng)
     z = np.exp(2j * np.pi * 0.843 * x) + 0.5 * np.exp(-2j * np.pi * 1.52 * x)
     direct, _ = Periodogram(x, z[None]).peaks(2)
-    monkeypatch.setattr(cgp.kernels.spectrum, "_MOST_PRODUCTS", 0)
+    monkeypatch.setattr(cgp.kernels.periodogram, "_MOST_PRODUCTS", 0)
     spread, _ = Periodogram(x, z[None]).peaks(2)
     np.testing.assert_allclose(spread, direct, atol=1e-3 / 50.0)

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import rows_of
-from cgp.kernels.spectrum import Periodogram, deviations
+from cgp.kernels.periodogram import Periodogram, deviations
 
 
 class FreePoles:
