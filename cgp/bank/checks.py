@@ -64,10 +64,15 @@ def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | No
 
     if count:
         return _of_each(check, count)
-    blank_sample = spec.map(
-        lambda a: np.zeros((1, *(n or 1 for n in a.shape)), a.dtype.as_numpy_dtype)
-    )
-    return cell.check(blank_sample)[0].map(lambda a: a[:0])
+    # Without samples there is nothing to check. Inputs are as `check` makes them if left out.
+    fields = {
+        name: np.zeros((0, *of_sample.shape), of_sample.dtype.as_numpy_dtype)
+        for name, of_sample in spec._asdict().items()
+        if of_sample is not None and (name in ("z", "inputs") or name in optional)
+    }
+    if places is not None:
+        fields["x"] = places.astype(spec.x.dtype.as_numpy_dtype)
+    return Sample(**fields)
 
 
 def _broadcast(a: np.ndarray, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
-from cgp.online.cell import Cell, RefusedSample, Sample, advance
+from cgp.online.cell import Cell, Compiled, RefusedSample, Sample, advance
 
 _WIDTH = 256  # states that go through a step together, if they are small
 _ELEMENTS = 2**22  # of their arrays
@@ -47,7 +47,8 @@ class Rounds:
 
     def __init__(self, cell: Cell, rows: list[np.ndarray]):
         self._cell = cell
-        self._compiled = cell.compiled(None) if cell.streams_axis == 0 else None
+        self._compiled: Compiled | None = None
+        self._values: bytes | None = None  # of the weights that it belongs to
         largest = max(math.prod(a.shape[1:]) for a in rows)
         self.width = max(1, min(_WIDTH, _ELEMENTS // max(1, largest)))
         self.graphs: dict[tuple, Any] = {}
@@ -76,10 +77,9 @@ class Rounds:
         def step_of(state: list[np.ndarray], sample: Sample) -> tuple[list[np.ndarray], Step]:
             return self._step(state, sample, values, likelihood)
 
-        if not len(slots):  # one that is missing tells the shapes
-            missing_sample = samples.map(lambda a: np.zeros((1, *a.shape[1:]), a.dtype))
-            initial = self._cell.as_stored(self._cell.initial_state(1, missing_sample))
-            return step_of([np.asarray(a) for a in initial], missing_sample)[1].map(lambda a: a[:0])
+        if not len(slots):
+            specs = self._graph_of(rows, samples).structured_outputs[-1]
+            return specs.map(lambda a: np.zeros((0, *a.shape[1:]), a.dtype.as_numpy_dtype))
         results: Any = None
         for at in rounds(slots, self.width):
             before = [a[slots[at]] for a in rows]
@@ -138,6 +138,10 @@ class Rounds:
     def _taken(
         self, state: list[np.ndarray], sample: Sample, values: bytes
     ) -> tuple[list[np.ndarray], Step]:
+        if values != self._values:
+            is_for_rounds = self._cell.streams_axis == 0
+            self._compiled = self._cell.compiled(None) if is_for_rounds else None
+            self._values = values
         if self._compiled is not None and self._compiled.serves(state, sample, values):
             step = self._compiled(state, sample)  # in place: the arrays are copies
             if step is None:
@@ -150,12 +154,9 @@ class Rounds:
         # Samples are repeated until a round is full; their states are not kept.
         at = np.resize(np.arange(count), self.width)
         state, sample = [a[at] for a in state], sample.map(lambda a: a[at])
-        names = tuple(name for name, a in sample._asdict().items() if a is not None)
         arrays = [*state, *(a for a in sample if a is not None)]
-        if names not in self.graphs:
-            self.graphs[names] = self._graph(names, arrays)
         try:
-            *after, sound, step = self.graphs[names](*map(tf.constant, arrays))
+            *after, sound, step = self._graph_of(state, sample)(*map(tf.constant, arrays))
         except tf.errors.InvalidArgumentError as error:
             raise self._cell.refusal() from error
         if not bool(sound):
@@ -165,17 +166,22 @@ class Rounds:
             tf.nest.map_structure(lambda a: np.asarray(a)[:count], step),
         )
 
-    def _graph(self, names: tuple[str, ...], arrays: list[np.ndarray]) -> Callable[..., Any]:
-        cell, stored = self._cell, len(arrays) - len(names)
+    def _graph_of(self, state: list[np.ndarray], sample: Sample) -> Any:
+        """The graph of a round of samples that have these fields, traced once."""
+        fields = {name: a for name, a in sample._asdict().items() if a is not None}
+        names, cell, stored = tuple(fields), self._cell, len(state)
 
         def step(*tensors: tf.Tensor) -> tuple:
-            state = cell.from_stored(tensors[:stored])
+            before = cell.from_stored(tensors[:stored])
             sample = Sample(**dict(zip(names, tensors[stored:], strict=True)))
-            after, result = advance(cell, state, sample)
+            after, result = advance(cell, before, sample)
             return (*cell.as_stored(after), cell.is_sound(after, result), result)
 
-        signature = [tf.TensorSpec(a.shape, a.dtype) for a in arrays]
-        graph = tf.function(
-            step, input_signature=signature, autograph=False, jit_compile=cell.jit_compile
-        )
-        return graph.get_concrete_function()
+        if names not in self.graphs:
+            arrays = [*state, *fields.values()]
+            signature = [tf.TensorSpec([self.width, *a.shape[1:]], a.dtype) for a in arrays]
+            graph = tf.function(
+                step, input_signature=signature, autograph=False, jit_compile=cell.jit_compile
+            )
+            self.graphs[names] = graph.get_concrete_function()
+        return self.graphs[names]

@@ -138,7 +138,7 @@ class States:
             checked_each(self.cell.check_first, first)
         except RefusedSample as error:
             raise RefusedSample(plan.first[error.index], str(error), error.kind) from error
-        state = self.cell.as_stored(self.cell.initial_state(len(plan.first), first))
+        state = self.cell.as_stored(self.cell.initial_arrays(len(plan.first), first))
         for a, initial in zip(self.rows, state, strict=True):
             a[plan.new_slots] = initial
 
@@ -170,6 +170,7 @@ class States:
         Raises:
             TypeError, ValueError: As for `Bank.set_state`.
         """
+        self.forget_sizes()
         state, count = self.cell.checked_state(state)
         if count not in (None, len(keys)):
             raise ValueError(

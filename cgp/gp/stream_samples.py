@@ -190,7 +190,7 @@ class GaussianProcessCell(Cell):
         groups = tuple(process.noise_variance.variable.shape)
         self.group_count = groups[0] if groups else None
 
-    def forget_inputs(self) -> None:
+    def forget_samples(self) -> None:
         """Forgets the last inputs of the streams, which begin again."""
         if self.recent is not None:
             self.recent.clear()
@@ -242,11 +242,17 @@ class GaussianProcessCell(Cell):
             )
         self.range.admit(x)
 
+    def for_streams(self) -> "GaussianProcessCell":
+        """The cell for streams of another driver, with no inputs before them."""
+        cell = copy.copy(self)
+        cell.recent, cell.range = RecentInputs(), CheckedRange(self.check_inputs)
+        cell.dimensions = type(self).dimensions
+        return cell
+
     def for_keys(self) -> "GaussianProcessCell":
         """The cell for samples of many keys in turn, whose places are no series."""
-        cell = copy.copy(self)
-        cell.recent, cell.range = None, CheckedRange(self.check_inputs)
-        cell.dimensions = type(self).dimensions
+        cell = self.for_streams()
+        cell.recent = None
         return cell
 
     def series(self, inputs: Any) -> Sample:

@@ -12,6 +12,7 @@ from cgp import native
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.layers.learned_model import LearnedModel
 from cgp.layers.likelihood_objective import LikelihoodObjective
+from cgp.layers.model_config import layers_of
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as, real_diagonal
@@ -147,11 +148,17 @@ class KalmanCell(Cell):
     def initial_state(self, batch_size: Any, sample: Sample | None = None) -> StateArrays:
         """The initial state by the present matrices: mean `[B, n]`, factor `[B, n, n]`."""
         model = noise_of(self.learned_model.model())
+        chol = stored_cholesky(model.initial_chol, model.initial_covariance)
+        return self._initial(model, chol, batch_size)
+
+    def initial_arrays(self, batch_size: int, sample: Sample) -> StateArrays:
+        """`initial_state` without its gradient, which takes as long again."""
+        model = noise_of(self.learned_model.model())
+        return self._initial(model, model.initial_chol, batch_size)
+
+    def _initial(self, model: LinearGaussian, chol: tf.Tensor, batch_size: Any) -> StateArrays:
         mean = model.form.join(model.initial_mean)
         mean = tf.reshape(mean, [-1, *mean.shape[-1:]])
-        chol = model.initial_chol
-        if sample is None or tf.is_tensor(sample.z):  # of a model, through which gradients pass
-            chol = stored_cholesky(chol, model.initial_covariance)
         chol = tf.reshape(chol, [-1, *chol.shape[-2:]])
         return StateArrays(*(tf.broadcast_to(a, [batch_size, *a.shape[1:]]) for a in (mean, chol)))
 
@@ -184,7 +191,7 @@ class KalmanCell(Cell):
                     "begun: the file is damaged"
                 )
         if np.isfinite(arrays[0]).all():
-            check_state_factor(np.moveaxis(arrays[1], -1, 0), "the saved factor of the state")
+            check_state_factor(arrays[1], "the saved factor of the state")
 
     def structure(self) -> dict[str, Any]:
         """The sizes and the form of the model."""
@@ -351,15 +358,18 @@ class KalmanCell(Cell):
         """The compiled step, of a linear model in normal noise."""
         return CompiledKalman(self.learned_model, streams) if self._is_for_core() else None
 
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The variables of learned matrices, and of layers that are functions of the model."""
+        layers = [*self.learned_model.layers.values(), *layers_of(self.learned_model.start)]
+        return list({id(v): v for layer in layers for v in layer.variables}.values())
+
     def compiled_walk(self) -> "KalmanWalk | None":
         """Compiled steps of many streams, of a linear model in normal noise."""
         return KalmanWalk(self.learned_model) if self._is_for_core() else None
 
     def _is_for_core(self) -> bool:
-        if not isinstance(self.learned_model.start, LinearGaussian) or self._likelihood is not None:
-            return False
-        # The core does not tell an exact observation that contradicts the state.
-        return leaves_no_exact_observation(noise_of(self.learned_model.model()).R)
+        return isinstance(self.learned_model.start, LinearGaussian) and self._likelihood is None
 
 
 class PresentMatrices:
@@ -369,6 +379,7 @@ class PresentMatrices:
         self._learned = learned_model
         self._snapshot: bytes | None = None  # of the weights that the matrices belong to
         self.of_step: StepMatrices
+        self.are_for_core: bool
         self._inputs_to_state: np.ndarray
 
     def renew(self) -> bool:
@@ -378,6 +389,8 @@ class PresentMatrices:
             return False
         model = cast("LinearGaussian", self._learned.model())  # others have no such step
         self.of_step, self._snapshot = step_matrices(model), snapshot
+        # The core does not tell an exact observation that contradicts the state.
+        self.are_for_core = leaves_no_exact_observation(model.R)
         if model.B is not None:
             self._inputs_to_state = with_time(model.B).numpy()[..., 0, :, :]
         return True
@@ -397,13 +410,15 @@ class CompiledKalman:
         self._step: CompiledStep
 
     def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
-        """Whether the core is there."""
-        return native.core().ops is not None
+        """Whether the core is there, and tells all observations that the present R rules out."""
+        if native.core().ops is None:
+            return False
+        if self._matrices.renew():
+            self._step = CompiledStep(self._matrices.of_step, self._streams, self._is_composite)
+        return self._matrices.are_for_core
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
         """Predicts and updates each stream in place, as every `Compiled` step."""
-        if self._matrices.renew():
-            self._step = CompiledStep(self._matrices.of_step, self._streams, self._is_composite)
         if sample.inputs is not None:
             drift = self._matrices.drift(sample.inputs).reshape(self._streams or 1, -1)
             self._step.set(drift=np.ascontiguousarray(drift.T))
@@ -419,12 +434,14 @@ class KalmanWalk:
         self._walk = CompiledWalk(not learned_model.noise.is_proper, predicts_first=False)
 
     def serves(self, values: bytes) -> bool:
-        """Whether the core is there."""
-        return native.core().ops is not None
+        """Whether the core is there, and tells all observations that the present R rules out."""
+        if native.core().ops is None:
+            return False
+        self._matrices.renew()
+        return self._matrices.are_for_core
 
     def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
         """Predicts and updates the state in each slot, as every `Walk`."""
-        self._matrices.renew()
         matrices = {name: a[..., 0] for name, a in self._matrices.of_step._asdict().items()}
         if samples.inputs is not None:
             matrices["drift"] = self._matrices.drift(samples.inputs)

@@ -501,7 +501,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
             arrays = [np.ascontiguousarray(weights[key], real) for key in "01"]
             if self._start.dtype.is_complex:
                 arrays = [a.view(self._start.dtype.as_numpy_dtype)[..., 0] for a in arrays]
-            self.cell.check_stored(arrays)
+            self.cell.check_stored([np.moveaxis(a, -1, 0) for a in arrays])
         if self.stream is None and "streams" in store:
             self._make_stream(int(np.asarray(store["streams"])) or None)
         self._load_state(weights, super().load_own_variables)

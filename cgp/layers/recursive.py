@@ -67,7 +67,7 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
             super().__init__(name=name, dtype=real, autocast=False, **kwargs)
         self.estimator, self._cell = estimator, cell
         if estimator is cell:  # no layer, whose weights Keras would find
-            track_variables(self, cell.weights)
+            track_variables(self, cell.variables)
         self.return_sequences = as_flag(return_sequences, "return_sequences")
         self.return_state = as_flag(return_state, "return_state")
         self.stateful = as_flag(stateful, "stateful")

@@ -164,10 +164,14 @@ class Cell(abc.ABC):
             sample: Their first sample, where it is known: a process begins at its place.
         """
 
+    def initial_arrays(self, batch_size: int, sample: Sample) -> Any:
+        """`initial_state` for streams that run eagerly, by a sample of arrays: no gradients."""
+        return self.initial_state(batch_size, sample)
+
     def blank_state(self, batch_size: int) -> Any:
         """The state of streams that have not begun; NaN in its first floating-point array."""
         return tf.nest.map_structure(
-            lambda a: tf.zeros_like(a) if a.dtype.is_integer else tf.zeros_like(a) * np.nan,
+            lambda a: tf.zeros_like(a) * np.nan if _is_inexact(a) else tf.zeros_like(a),
             self.initial_state(batch_size),
         )
 
@@ -192,6 +196,11 @@ class Cell(abc.ABC):
     def weights(self) -> list[keras.Variable]:
         """The variables that a stored state belongs to, and is renewed for when they change."""
         return []
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The variables that a layer of this cell trains and saves; by default `weights`."""
+        return self.weights
 
     def belongs(self, state: Any) -> bool:
         """Whether a state that was loaded belongs to the present hyperparameters.
@@ -218,7 +227,7 @@ class Cell(abc.ABC):
         return self.State(*arrays)
 
     def check_stored(self, arrays: Sequence[np.ndarray]) -> None:
-        """Raises a ValueError for stored arrays of a file that are no state."""
+        """Raises a ValueError for arrays of a file, `[B, ...]`, that are no state."""
         for name, a in zip(self.State._fields, arrays, strict=False):
             if not (np.isfinite(a).all() or np.isnan(a).all()):
                 raise ValueError(f"the file is damaged: {name} of the state must be finite")
@@ -288,6 +297,8 @@ class Cell(abc.ABC):
         spec = self.sample_spec()
         z = np.asarray(as_observations(sample.z, missing, spec.z.dtype, promote=True))
         batch = z.ndim - spec.z.shape.rank - along
+        if along and batch in (0, 1) and not z.shape[batch]:
+            raise ValueError(f"a block has at least one sample, got z of shape {z.shape}")
         if batch not in (0, 1) or z.shape[batch + along :] != tuple(spec.z.shape):
             expected = "".join(["T, "] * along + [f"{n}, " for n in spec.z.shape])[:-2]
             raise ValueError(
@@ -321,6 +332,10 @@ class Cell(abc.ABC):
         """Raises a ValueError where there cannot be so many streams."""
         del streams
 
+    def forget_samples(self) -> None:
+        """Forgets what `check` remembers of earlier samples: the streams begin again."""
+        del self
+
     def check_first(self, sample: Sample, along: int = 0) -> None:
         """Raises a ValueError for a sample, or a block, with which streams cannot begin."""
         del sample, along
@@ -329,7 +344,7 @@ class Cell(abc.ABC):
         """Raises a ValueError for a sample that does not fit the state before it.
 
         Args:
-            state: The state as stored, with the axis of streams where `streams_axis` says.
+            state: The state as stored, the axis of streams first.
             sample: The sample or block, as `check` returned it.
         """
         del state, sample
@@ -337,6 +352,10 @@ class Cell(abc.ABC):
     def check_keys(self) -> None:
         """Raises a ValueError for a model that cannot have a state for each of many keys."""
         del self
+
+    def for_streams(self) -> "Cell":
+        """The cell for streams of another driver, which remembers no samples yet in `check`."""
+        return self
 
     def for_keys(self) -> "Cell":
         """The cell for samples of many keys in turn, which remembers none of them in `check`."""
@@ -510,7 +529,9 @@ class Cell(abc.ABC):
     def compiled(self, streams: int | None) -> Compiled | None:
         """A compiled function of the step of so many streams; None where there is none.
 
-        It is asked for again when the values of `weights` have changed.
+        It is asked for again when the values of `weights` have changed. The number of streams is
+        None for one stream whose samples have no batch axis; and in a bank, where `streams_axis` is
+        0 and the arrays of each call show how many there are.
         """
         return None
 
@@ -518,6 +539,8 @@ class Cell(abc.ABC):
         """A compiled function of the steps of many streams; None where there is none."""
         return None
 
+    takes_any_batch = True
+    """Whether graphs take any number of series; False where it must be known when they are made."""
     jit_compile = False
     """Whether XLA may compile the traced step."""
     traces_steps = True
@@ -534,8 +557,13 @@ class Cell(abc.ABC):
 
 def all_finite(structure: Any) -> tf.Tensor:
     """Whether all floating-point numbers of a structure are finite, bool."""
-    leaves = [a for a in tf.nest.flatten(structure) if not tf.as_dtype(a.dtype).is_integer]
+    leaves = [a for a in tf.nest.flatten(structure) if _is_inexact(a)]
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.abs(a))) for a in leaves])
+
+
+def _is_inexact(a: Any) -> bool:
+    dtype = tf.as_dtype(a.dtype)
+    return dtype.is_floating or dtype.is_complex
 
 
 def advance(cell: Cell, state: Any, sample: Sample) -> tuple[Any, Step]:

@@ -15,13 +15,22 @@ import tensorflow as tf
 from cgp.distributions.marginals import Step
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
-from cgp.online.cell import Cell, Outputs, Sample, step_outputs
+from cgp.online.cell import Cell, Outputs, Piece, Sample
 from cgp.online.saved_model import served_step
 from cgp.online.traced import TracedStep
 from cgp.training import Model, confirm, invalidate, refresh, register_post_update
 from cgp.training.batches import require_one_replica, where_watched
-from cgp.training.keras_private import add_variable, track_variables
-from cgp.training.post_updates import HostVariable, current_values, is_stale, snapshot
+from cgp.training.keras_private import add_variable, track_variables, untrack_variable
+from cgp.training.post_updates import (
+    HostVariable,
+    check_variables,
+    current_values,
+    is_stale,
+    set_values_of_states,
+    snapshot,
+    unregister_post_update,
+    values_of_states,
+)
 from cgp.training.saving import Served, numbered
 
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
@@ -41,6 +50,8 @@ class Stream:
 
     def __init__(self, cell: Cell, streams: int | None, layer: keras.layers.Layer | None = None):
         self.cell, self.streams, self._layer = cell, streams, layer
+        self.is_new = True
+        """Whether no sample has been taken yet, and no state set."""
         self._mutex = threading.RLock()
         self._hosts: list[Any] = []
         self._arrays: list[np.ndarray] = []
@@ -50,11 +61,19 @@ class Stream:
         self._checks = type(cell).check_against is not Cell.check_against  # a call takes time
         self._traced: dict[tuple, TracedStep] = {}
         self._is_checked = True
+        if layer is not None:
+            check_variables(self._weights)  # before variables are added
         with tf.init_scope():
             blank = cell.blank_state(streams or 1)
             stored = cell.as_stored(blank)
             self._dtypes, self._shapes = [a.dtype for a in stored], [a.shape[1:] for a in stored]
             values = [a.numpy() for a in map(self._as_variable, stored)]
+        kinds = [dtype.is_floating or dtype.is_complex for dtype in self._dtypes]
+        if True not in kinds:
+            raise TypeError(
+                f"a state needs an array of floating-point numbers, which are NaN before it has "
+                f"begun, got {[dtype.name for dtype in self._dtypes]}"
+            )
         self.variables = []
         for name, a in zip(cell.stored_names(), values, strict=True):
             name = f"{cell.variable_prefix}_{name}"
@@ -62,14 +81,21 @@ class Stream:
             variable = make() if layer is None else add_variable(layer, make)
             variable.assign(a)
             self.variables.append(variable)
-        kinds = zip(self.variables, self._dtypes, strict=True)
-        self._first_float = next(v for v, dtype in kinds if not dtype.is_integer)
+        self._first_float = self.variables[kinds.index(True)]
         self._blank = blank
         if layer is not None and self._weights:
             register_post_update(layer, self._weights, self.renew)
             if cell.blank_is_current:
                 with tf.init_scope():
                     confirm(layer)
+
+    def detach(self) -> None:
+        """Takes the variables, and the post update, out of the layer that they were added to."""
+        if self._layer is not None:
+            for variable in self.variables:
+                untrack_variable(self._layer, variable)
+            if self._weights:
+                unregister_post_update(self._layer, self.renew)
 
     def check_number(self, streams: int | None, name: str) -> None:
         """Raises a ValueError for data of another number of streams."""
@@ -123,6 +149,14 @@ class Stream:
                 self._arrays.append(a.view(dtype.as_numpy_dtype)[..., 0] if dtype.is_complex else a)
         return self._arrays
 
+    def check(self, sample: Sample) -> None:
+        """Raises a ValueError for a sample or a block that does not fit the present state."""
+        if self._checks:
+            arrays, axis = self.arrays(), self.cell.streams_axis
+            self.cell.check_against(
+                [np.moveaxis(a, axis, 0) for a in arrays] if axis else arrays, sample
+            )
+
     def has_begun(self) -> bool:
         """Whether there is a state, of a sample or set; otherwise it is the initial one."""
         return not np.isnan(self._first_float.host()).any()
@@ -143,7 +177,9 @@ class Stream:
             return self.read()
         if sample is not None and self.streams is None:
             sample = sample.map(lambda a: np.asarray(a)[None])
-        return self.cell.initial_state(self.streams or 1, sample)
+        if sample is None:
+            return self.cell.initial_state(self.streams or 1)
+        return self.cell.initial_arrays(self.streams or 1, sample)
 
     def refresh(self) -> None:
         """Brings the state, and the compiled function, to the present hyperparameters."""
@@ -151,7 +187,7 @@ class Stream:
             return
         if self._layer is not None:
             self.check_restored()
-            refresh(self._layer)
+            self._refresh_layer()
         if not tf.executing_eagerly():  # a graph has no use for the compiled function
             return
         values = snapshot(self._weights) if self._layer is None else current_values(self._layer)
@@ -160,13 +196,34 @@ class Stream:
                 self.renew()  # first: where it fails, nothing has changed
             self._compiled, self._values = self.cell.compiled(self.streams), values
 
+    def _refresh_layer(self) -> None:
+        """Renews a stale state of the layer; where that fails, it stays as it was, eagerly."""
+        if not tf.executing_eagerly():
+            refresh(self._layer)
+        elif is_stale(self._layer):
+            values = values_of_states(self._layer)
+            try:
+                refresh(self._layer)
+            except BaseException:
+                # `renew` writes once all is computed: the state belongs to what it did before.
+                set_values_of_states(self._layer, values)
+                raise
+
     def begin(self, sample: Sample, is_block: bool = False) -> None:
         """Assigns the initial state, by the first sample of the streams, or of a block."""
         if self.streams is None:
             sample = sample.map(lambda a: np.asarray(a)[None])
         if is_block:
             sample = sample.map(lambda a: a[:, 0])
-        self.write(self.cell.initial_state(self.streams or 1, sample))
+        self.write(self.cell.initial_arrays(self.streams or 1, sample))
+
+    def set(self, state: Any) -> None:
+        """Assigns a state at the present hyperparameters, `[B, ...]`."""
+        with self._mutex:
+            self.write(state)
+            self.is_new = False
+            if self._layer is not None and self._weights:
+                confirm(self._layer)
 
     def reset(self) -> None:
         """Makes the streams begin again with the next sample."""
@@ -180,19 +237,22 @@ class Stream:
 
     # --- files and errors ------------------------------------------------------------------------
 
-    def snapshot(self) -> list[np.ndarray]:
-        """The values of the variables, for `restore`."""
-        return [variable.numpy() for variable in self.variables]
+    def snapshot(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The state, and the hyperparameters that it belongs to, for `restore`."""
+        values = [] if self._layer is None else values_of_states(self._layer)
+        return [variable.numpy() for variable in self.variables], values
 
-    def restore(self, values: list[np.ndarray]) -> None:
-        """Assigns the values of a `snapshot`; the hyperparameters may have changed since."""
-        for variable, a in zip(self.variables, values, strict=True):
-            variable.assign(a)
-        if self._layer is not None and self._weights:
-            invalidate(self._layer)
+    def restore(self, snapshot: tuple[list[np.ndarray], list[np.ndarray]]) -> None:
+        """Assigns the state of a `snapshot`; the hyperparameters may have changed since."""
+        arrays, values = snapshot
+        with self._mutex:
+            for variable, a in zip(self.variables, arrays, strict=True):
+                variable.assign(a)
+            if self._layer is not None:
+                set_values_of_states(self._layer, values)
 
     @contextlib.contextmanager
-    def restored_on_error(self) -> Iterator[list[np.ndarray]]:
+    def restored_on_error(self) -> Iterator[Any]:
         """Restores the state as it is now if something fails, an interrupt included."""
         before = self.snapshot()
         try:
@@ -203,7 +263,8 @@ class Stream:
 
     def check_loaded(self) -> None:
         """Raises a ValueError if what was loaded into the variables is no state."""
-        self.cell.check_stored(self.arrays())
+        axis = self.cell.streams_axis
+        self.cell.check_stored([np.moveaxis(a, axis, 0) for a in self.arrays()])
         self._is_checked = False
 
     def check_restored(self) -> None:
@@ -236,7 +297,7 @@ class Stream:
         Raises:
             ValueError: A new state would not be sound; the state before the block is restored.
         """
-        self.cell.check_against(self.arrays(), samples)  # else its first chunks would be taken
+        self.check(samples)  # else its first chunks would be taken
         chunks = self.cell.chunks(samples)
         if len(chunks) == 1 and verbose in (0, "auto"):
             return self._taken(samples, is_block=True)
@@ -258,44 +319,44 @@ class Stream:
         return tf.nest.map_structure(lambda *a: np.concatenate(a, axis=len(axes)), *steps)
 
     def _taken(self, sample: Sample, is_block: bool) -> Step:
-        step = self._take(sample, is_block)
-        # Whether streams have begun is asked only now: it takes time.
-        return self._begun(sample, is_block) if step is None else step
+        with self._mutex:  # a thread that changes hyperparameters makes another one renew the state
+            step = self._take(sample, is_block)
+            if step is None:  # whether streams have begun is asked only now: it takes time
+                step = self._begun(sample, is_block)
+            self.is_new = False
+            return step
 
     def _begun(self, sample: Sample, is_block: bool) -> Step:
         """Takes the first sample or block of streams; the error where they have begun before."""
-        with self._mutex:  # of threads that share a layer one lets it begin
-            has_begun = self.has_begun()
-            try:
-                if not has_begun:
-                    self.cell.check_first(sample, along=int(is_block))
-                    self.begin(sample, is_block)
-                step = self._take(sample, is_block)
-                if step is None:
-                    raise self.cell.refusal()
-            except BaseException:
-                if not has_begun:
-                    self.reset()
-                raise
+        has_begun = self.has_begun()
+        try:
+            if not has_begun:
+                self.cell.check_first(sample, along=int(is_block))
+                self.begin(sample, is_block)
+            step = self._take(sample, is_block)
+            if step is None:
+                raise self.cell.refusal()
+        except BaseException:
+            if not has_begun:
+                self.reset()
+            raise
         return step
 
     def _take(self, sample: Sample, is_block: bool) -> Step | None:
         """Takes a sample or block; None, with the state unchanged, if the new one is not sound."""
         if self._weights:
             self.refresh()
-        if self._checks:
-            self.cell.check_against(self.arrays(), sample)
+        self.check(sample)
         if is_block and not self.cell.traces_blocks:
             return self._scan(sample) if self.has_begun() else None
         if self._compiled is not None:
-            with self._mutex:
-                arrays = self.arrays()
-                if self._compiled.serves(arrays, sample, self._values):
-                    step = self._compiled(arrays, sample)
-                    if step is not None:
-                        for variable in self.variables:
-                            variable.changed()
-                    return step
+            arrays = self.arrays()
+            if self._compiled.serves(arrays, sample, self._values):
+                step = self._compiled(arrays, sample)
+                if step is not None:
+                    for variable in self.variables:
+                        variable.changed()
+                return step
         return self._take_traced(sample, is_block)
 
     def _scan(self, samples: Sample) -> Step | None:
@@ -379,18 +440,35 @@ class RunsOnline:
         self, sample: Sample, missing: ArrayLike | None, likelihood: Likelihood | None = None
     ) -> Step:
         sample, streams = self.cell.check(sample, missing)
-        stream = self._stream_of(sample, streams, 0)
-        if likelihood is None:
-            return stream.step(sample)
-        before = stream.current_state(sample)
-        return self.cell.robust_step(before, sample, likelihood, stream.step)
+        with self._undone_on_error():
+            stream = self._stream_of(sample, streams, 0)
+            if likelihood is None:
+                return stream.step(sample)
+            before = stream.current_state(sample)
+            return self.cell.robust_step(before, sample, likelihood, stream.step)
 
     def _take_block(
         self, samples: Sample, missing: ArrayLike | None, verbose: int | str = 0
     ) -> Step:
         samples, streams = self.cell.check(samples, missing, along=1)
-        stream = self._stream_of(samples, streams, 1)
-        return stream.process(samples, where_watched(verbose))
+        with self._undone_on_error():
+            stream = self._stream_of(samples, streams, 1)
+            return stream.process(samples, where_watched(verbose))
+
+    def _undone_on_error(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which a stream is dropped again if its first sample is refused."""
+        return contextlib.nullcontext() if self.stream is not None else self._without_stream()
+
+    @contextlib.contextmanager
+    def _without_stream(self) -> Iterator[None]:
+        cell = self.cell
+        try:
+            yield
+        except BaseException:
+            if self.stream is not None and self.stream.is_new:
+                self.stream.detach()
+                self.cell, self.stream = cell, None
+            raise
 
     @property
     def state(self) -> Any:
@@ -412,10 +490,11 @@ class RunsOnline:
         )
         state = cell.completed(state)
         self.cell = cell
-        self._make_stream(streams).write(state)
+        self._make_stream(streams).set(state)
 
     def reset(self) -> None:
         """Makes all streams begin again, from the initial state, with the next sample."""
+        self.cell.forget_samples()
         if self.stream is not None:
             self.stream.reset()
 
@@ -477,8 +556,8 @@ class Online(RunsOnline, Model):
         real = cell.sample_spec().z.dtype.real_dtype.name
         super().__init__(name=name, dtype=real, **kwargs)
         require_one_replica(self, "an Online layer")
-        self.cell = cell
-        track_variables(self, cell.weights)
+        self.cell = cell.for_streams()
+        track_variables(self, cell.variables)
         self.built = True
 
     def step(
@@ -533,22 +612,37 @@ class Online(RunsOnline, Model):
         self._set_state(state)
 
     def call(self, z: Any, x: Any = None, inputs: Any = None) -> Outputs:
-        """The moments of each time of series `[B, T, ...]`, from the initial state on."""
-        samples = Sample(*(None if a is None else tf.convert_to_tensor(a) for a in (z, x, inputs)))
+        """The moments of each time of series `[B, T, ...]`, from the initial state on.
+
+        Adds the loss of the series, for a cell that has one.
+        """
+        piece = self._followed(z, x, inputs)
+        if piece.loss is not None:
+            self.add_loss(piece.loss)
+        return piece.outputs
+
+    def _followed(self, z: Any, x: Any = None, inputs: Any = None) -> Piece:
+        samples = Sample(z, x, inputs).map(tf.convert_to_tensor)
+        cell = self.cell if x is None else self.cell.sized_for(samples)
+        series = tuple(a for a in (samples.x, samples.z, samples.inputs) if a is not None)
+        samples = cell.series(series if len(series) > 1 else series[0])
         first = samples.map(lambda a: a[:, 0])
-        state = self.cell.initial_state(tf.shape(samples.z)[0], first)
-        return step_outputs(self.cell.scan(state, samples)[1])
+        return cell.follow(cell.initial_state(tf.shape(samples.z)[0], first), samples)
 
     def _served(self) -> Served:
         spec = self.cell.sample_spec()
         names = [name for name in ("z", "x", "inputs") if getattr(spec, name) is not None]
+        axes: list[int | None] = [None, None]
+        if self.stream is not None and not self.cell.takes_any_batch:
+            axes[0] = self.stream.streams or 1
         arguments = [
-            tf.TensorSpec([None, None, *a.shape], a.dtype, name)
+            tf.TensorSpec([*axes, *a.shape], a.dtype, name)
             for name, a in ((name, getattr(spec, name)) for name in names)
         ]
 
         def predict(_: Any, *series: tf.Tensor) -> Outputs:
-            return self.call(**dict(zip(names, series, strict=True)))
+            # Not `call`, whose loss the layer would keep, a tensor of this graph.
+            return self._followed(**dict(zip(names, series, strict=True))).outputs
 
         return self._served_with(predict, arguments)
 

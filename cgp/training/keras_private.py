@@ -116,6 +116,11 @@ def track_variables(layer: keras.layers.Layer, variables: Iterable[keras.Variabl
         layer._track_variable(variable)
 
 
+def untrack_variable(layer: keras.layers.Layer, variable: keras.Variable) -> None:
+    """Takes a variable out of the weights of a layer."""
+    layer._untrack_variable(variable)
+
+
 def stored(variable: keras.Variable) -> tf.Variable:
     """The TensorFlow variable of a variable, which `value` is not inside a stateless scope."""
     return variable._value

@@ -297,13 +297,7 @@ def register_post_update(
         18.0
     """
     variables = tuple(variables)
-    for v in variables:
-        if not isinstance(v, keras.Variable):
-            raise TypeError(f"variables must be Keras variables, got {v!r} of {type(v)}")
-        if v.dtype.startswith("complex"):
-            raise TypeError(
-                f"{v.path} is {v.dtype}: keep complex weights as real ones with a last axis of two"
-            )
+    check_variables(variables)
     stale = np.full(1 + sum(v.shape.num_elements() for v in variables), np.nan)
     name = f"post_update_snapshot_{len(_updates(layer))}"
     with tf.init_scope():
@@ -318,6 +312,25 @@ def register_post_update(
     if getattr(layer, "_post_updates", None) is None:
         layer._post_updates = _Registry()
     layer._post_updates.updates.append(_PostUpdate(variables, update, snapshot))
+
+
+def check_variables(variables: Iterable[keras.Variable]) -> None:
+    """Raises a TypeError for variables that no update can depend on."""
+    for v in variables:
+        if not isinstance(v, keras.Variable):
+            raise TypeError(f"variables must be Keras variables, got {v!r} of {type(v)}")
+        if v.dtype.startswith("complex"):
+            raise TypeError(
+                f"{v.path} is {v.dtype}: keep complex weights as real ones with a last axis of two"
+            )
+
+
+def unregister_post_update(layer: keras.layers.Layer, update: Callable[[], None]) -> None:
+    """Takes back the registration of an update whose state is in weights, with its snapshot."""
+    registry = layer._post_updates
+    for registered in [u for u in registry.updates if u.update == update]:
+        registry.updates.remove(registered)
+        keras_private.untrack_variable(layer, registered.snapshot)
 
 
 def refresh(layer: keras.layers.Layer) -> None:
@@ -370,6 +383,19 @@ def confirm(layer: keras.layers.Layer) -> None:
 def current_values(layer: keras.layers.Layer) -> bytes:
     """The values of the variables from which the states of a layer were computed."""
     return b"".join(update.stored().tobytes() for update in _updates(layer))
+
+
+def values_of_states(layer: keras.layers.Layer) -> list[np.ndarray]:
+    """The arrays of `current_values`, to be given back to `set_values_of_states` with states."""
+    return [update.stored().copy() for update in _updates(layer)]
+
+
+def set_values_of_states(layer: keras.layers.Layer, values: list[np.ndarray]) -> None:
+    """Says from which values of variables the states of a layer have been computed."""
+    for update, a in zip(_updates(layer), values, strict=True):
+        update.match_size()
+        if len(a) == update.size():  # else a variable has become a vector, and the state is stale
+            update.snapshot.assign(a)
 
 
 def snapshot(variables: Iterable[keras.Variable]) -> bytes:

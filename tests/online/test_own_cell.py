@@ -13,7 +13,8 @@ from cgp.online import Online
 from docs.code_blocks import BLOCK
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "writing_estimators.md"
-CODE = BLOCK.findall(PAGE.read_text(encoding="utf-8"))[0]
+BLOCKS = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+CODE = BLOCKS[0]
 TAPS, STEPS = 3, 12
 
 
@@ -174,32 +175,23 @@ def test_stays_a_state_that_would_not_be_finite(cell):
     np.testing.assert_array_equal(layer.state.weights, before)
 
 
-def with_learned_rate(cell):
-    """The cell of the page with a variable in place of its rate."""
-
-    class Learned(cell):
-        def __init__(self, taps, rate=0.5):
-            variable = keras.Variable(rate, dtype="float64", name="rate")
-            super().__init__(taps, variable)
-
-        @property
-        def weights(self):
-            return [self.rate]
-
-        def get_config(self):
-            return {"taps": self.taps}
-
-    return Learned
+@pytest.fixture(scope="module")
+def learned_rate(cell):
+    """The cell with a learned rate of the page, without what the page does with it."""
+    code = next(block for block in BLOCKS if "class LearnedRate" in block)
+    names = {"keras": keras, "LeastMeanSquares": cell}
+    exec(compile(code[: code.index("\n\n\nlearned =")], str(PAGE), "exec"), names)
+    return names["LearnedRate"]
 
 
-def test_does_a_model_train_the_variables_of_a_cell(cell):
+def test_does_a_model_train_the_variables_of_a_cell(learned_rate):
     d, u = series()
     d = np.nan_to_num(d)
 
     def loss(rate):
         return np.mean(np.abs(reference(d, u, rate)[1]) ** 2)
 
-    layer = Recursive(with_learned_rate(cell)(TAPS, 0.9))
+    layer = Recursive(learned_rate(TAPS, 0.9))
     assert [v.name for v in layer.trainable_variables] == ["rate"]
     with tf.GradientTape() as tape:
         value = tf.reduce_mean(tf.abs(layer((d, u))["innovation"]) ** 2)
@@ -208,13 +200,13 @@ def test_does_a_model_train_the_variables_of_a_cell(cell):
     np.testing.assert_allclose(gradient, difference, rtol=1e-6)
 
 
-def test_are_the_variables_of_a_cell_saved_with_its_layer(cell, tmp_path):
+def test_are_the_variables_of_a_cell_saved_with_its_layer(learned_rate, tmp_path):
     d, u = series()
-    learned = with_learned_rate(cell)
-    layer = Online(learned(TAPS, 0.25))
+    layer = Online(learned_rate(TAPS, 0.25))
+    layer.cell.rate.assign(0.3)
     layer.process(d[:, :5], inputs=u[:, :5])
     layer.save(tmp_path / "saved.keras")
-    again = cgp.load_model(tmp_path / "saved.keras", custom_objects={"Learned": learned})
-    assert float(again.cell.rate.numpy()) == 0.25
+    again = cgp.load_model(tmp_path / "saved.keras", custom_objects={"LearnedRate": learned_rate})
+    assert float(again.cell.rate.numpy()) == 0.3
     again.process(d[:, 5:], inputs=u[:, 5:])
-    assert_same(again.state.weights, reference(d, u, 0.25)[2])
+    assert_same(again.state.weights, reference(d, u, 0.3)[2])

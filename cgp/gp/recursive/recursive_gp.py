@@ -1,7 +1,6 @@
 """RecursiveGP: a complex Gaussian process that takes one sample at a time."""
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -212,7 +211,6 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
     def reset(self) -> None:
         """Forgets all data, but keeps the numbers of streams and dimensions."""
-        self.cell.forget_inputs()
         super().reset()
 
     # --- taking samples in ---------------------------------------------------------------------
@@ -222,18 +220,6 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         if self.mean is not None:
             self.mean.evaluate(tf.constant(x))
         self.kernel.check_points(as_points(x, self.variable_dtype))
-
-    @contextlib.contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Raises the error of the cell for a covariance that is not positive definite."""
-        failed = ("not positive definite", "the matrix of shape")
-        try:
-            yield
-        except (tf.errors.InvalidArgumentError, ValueError) as error:
-            message = str(error)
-            if "The window is as it was" in message or not any(text in message for text in failed):
-                raise
-            raise self.cell.refusal() from error
 
     def step(
         self,
@@ -270,7 +256,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             NotPositiveDefiniteError: A hyperparameter is not finite. Nothing has changed then.
         """
         sample = Sample(z, x, None, noise_variance, noise_groups)
-        with self._translated_errors():
+        with self.cell.translated_errors():
             return self._take_sample(sample, missing, likelihood)
 
     def process(
@@ -301,7 +287,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
                 been taken in then.
         """
         samples = Sample(z, x, None, noise_variance, noise_groups)
-        with self._translated_errors():
+        with self.cell.translated_errors():
             return self._take_block(samples, missing, verbose)
 
     # --- training on a stream --------------------------------------------------------------------
@@ -459,7 +445,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         noise = self.noise_arguments(noise_variance, noise_groups)
         samples = as_block(x, z, missing, self.variable_dtype, require_targets=True, noise=noise)
         self._stream_for(samples)
-        with self._translated_errors():
+        with self.cell.translated_errors():
             block = blocks_of(samples, samples.z.shape[-1])
             arguments = {"callbacks": callbacks, "return_dict": return_dict}
             return super().evaluate(block, verbose=verbose, **arguments)
@@ -551,7 +537,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         self.cell.admit(samples.x)
         stream = self._stream_of(block, None if samples.is_single else len(samples.z), 1)
         stream.check_restored()
-        self.cell.check_against(stream.arrays(), block)
+        stream.check(block)
         return stream
 
     # --- serialisation -------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 """The window of a Gaussian process, as a cell."""
 
 import collections
+import contextlib
 import copy
 import ctypes
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +83,7 @@ class WindowCell(GaussianProcessCell):
     """
 
     variable_prefix = "window"
+    takes_any_batch = False
     traces_steps = False  # the op that scans a block is faster than a step
     unsound = "the window is not positive definite any more: it is as it was"
 
@@ -160,11 +162,6 @@ class WindowCell(GaussianProcessCell):
 
     def initial_state(self, batch_size: Any, sample: Sample | None = None) -> Any:
         """Empty windows at the present hyperparameters; the number of streams must be known."""
-        if sample is not None and not tf.is_tensor(sample.z):  # of arrays: the windows are alike
-            window = self.initial_state(1)
-            return tf.nest.map_structure(
-                lambda a: np.broadcast_to(a, [batch_size, *a.shape[1:]]), window
-            )
         if tf.is_tensor(batch_size):
             shape = None if sample is None else sample.z.shape
             batch_size = tf.get_static_value(batch_size) if shape is None else shape[0]
@@ -176,10 +173,22 @@ class WindowCell(GaussianProcessCell):
         state = self.blank_state(int(batch_size))
         return state if self.blank_is_current else self.renewed(state)
 
+    def initial_arrays(self, batch_size: int, sample: Sample) -> Any:
+        """Empty windows, which are alike: one for all, broadcast."""
+        return tf.nest.map_structure(
+            lambda a: np.broadcast_to(a, [batch_size, *a.shape[1:]]), self.initial_state(1)
+        )
+
     @property
     def weights(self) -> list:
         """The hyperparameters that factors belong to."""
         return self.process.weights
+
+    @property
+    def variables(self) -> list:
+        """The hyperparameters that factors belong to, and the coefficients of the mean."""
+        mean = [] if self.process.mean is None else self.process.mean.variables
+        return list({id(v): v for v in [*self.weights, *mean]}.values())
 
     def renewed(self, state: Any) -> Any:
         """Windows with the factors of the present hyperparameters.
@@ -187,7 +196,8 @@ class WindowCell(GaussianProcessCell):
         Raises:
             tf.errors.InvalidArgumentError: A factor has failed; no array of the state is returned.
         """
-        window = self.recursion.refactorized(self.window(state))
+        with self.translated_errors():
+            window = self.recursion.refactorized(self.window(state))
         sound = tf.reduce_all(has_positive_diagonal(window.chol))
         check = tf.debugging.Assert(sound, [self.unsound])
         # Eagerly, an assertion that holds returns None.
@@ -370,6 +380,18 @@ class WindowCell(GaussianProcessCell):
             "the covariance of the points is not positive definite at these hyperparameters: "
             f"{parameters}. The window is as it was"
         )
+
+    @contextlib.contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        """Raises `refusal` in place of an error of a factorisation."""
+        failed = ("not positive definite", "the matrix of shape")
+        try:
+            yield
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            message = str(error)
+            if "The window is as it was" in message or not any(text in message for text in failed):
+                raise
+            raise self.refusal() from error
 
     def compiled(self, streams: int | None) -> "CompiledSteps":
         """The recursion by the compiled core, on arrays."""

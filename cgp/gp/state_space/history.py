@@ -255,7 +255,7 @@ class History(tf.Module):
         """The state from which a sample is predicted, `[B, ...]`; errors as for `step`."""
         stream = self._stream_of(streams)
         stream.refresh()
-        self._cell.check_against(stream.arrays(), sample)
+        stream.check(sample)
         if not stream.has_begun():
             stream.begin(sample)
         return stream.read()

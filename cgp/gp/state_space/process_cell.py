@@ -107,14 +107,24 @@ class ProcessCell(GaussianProcessCell):
         """The prior at the place of the first sample; the blank state where that is not known."""
         if sample is None:
             return self.blank_state(batch_size)
-        in_model = tf.is_tensor(sample.x)  # through which gradients pass
-        markov = DiscretizedProcess(self.process) if in_model else self.matrices().markov
+        markov = DiscretizedProcess(self.process)
+        covariance, chol = self._prior(markov, sample)
+        return self._begun(sample, stored_cholesky(chol, covariance), batch_size)
+
+    def initial_arrays(self, batch_size: int, sample: Sample) -> PlacedState:
+        """The prior at the place of the first sample, by matrices that are kept."""
+        return self._begun(sample, self._prior(self.matrices().markov, sample)[1], batch_size)
+
+    @staticmethod
+    def _prior(markov: DiscretizedProcess, sample: Sample) -> tuple[tf.Tensor, tf.Tensor]:
+        """The covariance of the state where samples are, and its factor; one for all, maybe."""
         x = tf.convert_to_tensor(sample.x)[:, 0]
-        covariance, chol = markov.initial(x[0] if markov.is_stationary else x)
-        if in_model:
-            chol = stored_cholesky(chol, covariance)
+        return markov.initial(x[0] if markov.is_stationary else x)
+
+    def _begun(self, sample: Sample, chol: tf.Tensor, batch_size: Any) -> PlacedState:
         chol = tf.broadcast_to(chol, tf.concat([[batch_size], tf.shape(chol)[-2:]], axis=0))
-        return PlacedState(x, self.process.form.join(tf.zeros_like(chol[..., 0])), chol)
+        mean = self.process.form.join(tf.zeros_like(chol[..., 0]))
+        return PlacedState(tf.convert_to_tensor(sample.x)[:, 0], mean, chol)
 
     def blank_state(self, batch_size: Any) -> PlacedState:
         """NaN, for processes that have not begun."""
@@ -129,8 +139,8 @@ class ProcessCell(GaussianProcessCell):
     def renewed(self, state: PlacedState) -> PlacedState:
         """A blank state; no other can be brought to hyperparameters that have changed."""
         message = (
-            "the hyperparameters have changed, and the states of a StateSpaceGP belong to those "
-            "before: reset the bank, which begins again, or make one of another model"
+            "the hyperparameters have changed, and the states of a process belong to those before: "
+            "reset the bank or the layer, which begins again, or make another"
         )
         is_blank = tf.reduce_all(is_nan(state.x))
         if tf.executing_eagerly():
@@ -152,7 +162,7 @@ class ProcessCell(GaussianProcessCell):
         """Raises a ValueError for arrays of a file that are no state, begun or not."""
         super().check_stored(arrays)
         if np.isfinite(arrays[0]).all():
-            check_state_factor(np.moveaxis(arrays[2], -1, 0), "the saved factor of the state")
+            check_state_factor(arrays[2], "the saved factor of the state")
 
     def checked_field(self, name: str, a: Any, dtype: tf.DType) -> np.ndarray:
         """An array of a state given by a user; places must be exact in dtype."""

@@ -161,7 +161,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             confirm(self)
 
     def _recall(self, data: Data) -> None:
-        self.cell.forget_inputs()
+        self.cell.forget_samples()
         self._history.replace(data)
         if self._sites.are_needed:
             invalidate(self)
