@@ -55,6 +55,7 @@ class Stream:
         self._mutex = threading.RLock()
         self._hosts: list[Any] = []
         self._arrays: list[np.ndarray] = []
+        self._by_stream: list[np.ndarray] = []
         self._weights = cell.weights
         self._values = b""  # of the weights that the compiled function belongs to
         self._compiled = None if self._weights else cell.compiled(streams)
@@ -147,15 +148,19 @@ class Stream:
             self._hosts, self._arrays = hosts, []
             for a, dtype in zip(hosts, self._dtypes, strict=True):
                 self._arrays.append(a.view(dtype.as_numpy_dtype)[..., 0] if dtype.is_complex else a)
+            axis = self.cell.streams_axis
+            self._by_stream = [np.moveaxis(a, axis, 0) for a in self._arrays]
         return self._arrays
+
+    def arrays_by_stream(self) -> list[np.ndarray]:
+        """`arrays` with the axis of streams first."""
+        self.arrays()
+        return self._by_stream
 
     def check(self, sample: Sample) -> None:
         """Raises a ValueError for a sample or a block that does not fit the present state."""
         if self._checks:
-            arrays, axis = self.arrays(), self.cell.streams_axis
-            self.cell.check_against(
-                [np.moveaxis(a, axis, 0) for a in arrays] if axis else arrays, sample
-            )
+            self.cell.check_against(self.arrays_by_stream(), sample)
 
     def has_begun(self) -> bool:
         """Whether there is a state, of a sample or set; otherwise it is the initial one."""
@@ -263,8 +268,7 @@ class Stream:
 
     def check_loaded(self) -> None:
         """Raises a ValueError if what was loaded into the variables is no state."""
-        axis = self.cell.streams_axis
-        self.cell.check_stored([np.moveaxis(a, axis, 0) for a in self.arrays()])
+        self.cell.check_stored(self.arrays_by_stream())
         self._is_checked = False
 
     def check_restored(self) -> None:
@@ -346,7 +350,8 @@ class Stream:
         """Takes a sample or block; None, with the state unchanged, if the new one is not sound."""
         if self._weights:
             self.refresh()
-        self.check(sample)
+        if self._checks:
+            self.check(sample)
         if is_block and not self.cell.traces_blocks:
             return self._scan(sample) if self.has_begun() else None
         if self._compiled is not None:
@@ -440,6 +445,9 @@ class RunsOnline:
         self, sample: Sample, missing: ArrayLike | None, likelihood: Likelihood | None = None
     ) -> Step:
         sample, streams = self.cell.check(sample, missing)
+        if self.stream is not None and likelihood is None:  # there is no time for a context
+            self.stream.check_number(streams, "z")
+            return self.stream.step(sample)
         with self._undone_on_error():
             stream = self._stream_of(sample, streams, 0)
             if likelihood is None:
