@@ -38,7 +38,7 @@ def assert_rooms(call: Callable[[], object], entry: str, bound: int) -> None:
 
 def test_how_many_files_does_the_first_step_of_a_window_pass():
     gp = cgp.RecursiveGP(Matern32(1.0, 20.0) * Rotation(0.1), noise_variance=0.05, capacity=4)
-    assert_rooms(lambda: gp.step(0.0, 1j), "gp/recursive/recursive_gp.py", 23)
+    assert_rooms(lambda: gp.step(0.0, 1j), "gp/recursive/recursive_gp.py", 24)
 
 
 def test_how_many_files_does_the_first_step_of_a_state_space_process_pass():

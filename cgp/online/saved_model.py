@@ -5,7 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from cgp.online.cell import Cell, Outputs, Sample, advance, step_outputs
+from cgp.online.cell import Cell, Outputs, Sample, advance
+from cgp.online.steps import step_outputs
 from cgp.training.saving import ServedStep
 
 

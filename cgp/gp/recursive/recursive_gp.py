@@ -36,7 +36,8 @@ from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.observations import warn_of_short_series
 from cgp.online.cell import Outputs, Sample
-from cgp.online.online import RunsOnline, Stream
+from cgp.online.online import RunsOnline
+from cgp.online.stream import Stream
 from cgp.training import keras_private
 from cgp.training.batches import check_epochs, compile_as_usual, require_one_replica
 from cgp.training.hyperparameters import one_number

@@ -25,7 +25,8 @@ from cgp.linalg import NotPositiveDefiniteError, stored_cholesky
 from cgp.linalg.arguments import complex_dtype, has_positive_diagonal, is_nan
 from cgp.linalg.cholesky import check_factor
 from cgp.linalg.short_repr import short_repr
-from cgp.online.cell import Outputs, Piece, Sample, step_outputs
+from cgp.online.cell import Outputs, Piece, Sample
+from cgp.online.steps import step_outputs
 from cgp.online.structure import structure_of
 from cgp.training.parameters import Parameter, values_by_name
 from cgp.training.saving import check_size

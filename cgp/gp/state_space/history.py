@@ -23,7 +23,7 @@ from cgp.gp.noise import SampleNoise, joined_noise
 from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell, shared_noise
 from cgp.online.cell import Sample
-from cgp.online.online import Stream
+from cgp.online.stream import Stream
 from cgp.statespace.engines.chunked_engine import StateMoments
 from cgp.statespace.filtering import process_block
 from cgp.statespace.online.native_step import NOT_FINITE

@@ -29,7 +29,8 @@ from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_nan, nan
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.linalg.short_repr import short_repr
-from cgp.online.cell import Piece, RefusedSample, Sample, all_finite, step_outputs
+from cgp.online.cell import Piece, RefusedSample, Sample, all_finite
+from cgp.online.steps import step_outputs
 from cgp.online.structure import structure_of
 from cgp.statespace.engines.chunked_engine import StateMoments
 from cgp.statespace.engines.filter_step import (

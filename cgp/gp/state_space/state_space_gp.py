@@ -27,7 +27,8 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_array, as_points
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, as_flag, is_nan, stateless_seed
-from cgp.online.cell import Outputs, Sample, step_outputs
+from cgp.online.cell import Outputs, Sample
+from cgp.online.steps import step_outputs
 from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online.online_step import StateArrays
 from cgp.training import confirm, invalidate, refresh
