@@ -376,7 +376,7 @@ class LinearGaussian(Settled):
         return self._with(B=B, _covariances={**self._covariances, "Q": Q})
 
     def centred(self) -> "LinearGaussian":
-        """The same model for states and observations less their means."""
+        """The model of the deviations of states and observations from their means."""
         mean = tf.zeros_like(self.initial_mean)
         return self.starting_from(mean, self.initial_chol)._with(b=None, d=None)
 
