@@ -348,6 +348,10 @@ class KalmanCell(Cell):
         """Whether all is finite: a noise variance of NaN leaves the state finite."""
         return all_finite((state, step.predicted.variance, step.filtered.variance))
 
+    def refusal(self) -> ValueError:
+        """The error of a state that would not be finite."""
+        return ValueError(NOT_FINITE)
+
     def chunks(self, samples: Sample) -> list[slice]:
         """The whole block, which the compiled filter takes at once."""
         return [slice(0, samples.z.shape[-2])]

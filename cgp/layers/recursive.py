@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import as_flag
 from cgp.online.cell import Cell, cell_of
+from cgp.online.steps import described
 from cgp.training.keras_private import add_variable, track_variables
 from cgp.training.layer_arguments import ReadOnlyArguments, names_told
 
@@ -82,7 +83,9 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
                     "a stateful layer has one batch size: give it, as in "
                     f"keras.Input(batch_shape=(4, None, 1)), got inputs of shape {input_shape}"
                 )
-            specs = [keras.KerasTensor(shape) for shape in shapes]
+            spec = self._cell.sample_spec()
+            dtypes = [a.dtype.name for a in (spec.x, spec.z, spec.inputs) if a is not None]
+            specs = list(map(keras.KerasTensor, shapes, dtypes))
             cell = self._sized_for(specs if len(specs) > 1 else specs[0])
             with tf.init_scope():
                 blank = cell.as_stored(cell.blank_state(shapes[0][0]))
@@ -121,7 +124,7 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         samples = cell.series(inputs).map(tf.convert_to_tensor)
         state = cell.initial_state(tf.shape(samples.z)[0], samples.map(lambda a: a[:, 0]))
         if initial_state is not None:
-            state = _as_of_batch(initial_state, state, "initial_state")
+            state = _as_of_batch(cell.from_shown(initial_state), state, "initial_state")
         elif self.stateful:
             stored = cell.as_stored(state)
             stored = [_value(v, a) for v, a in zip(self._state_weights, stored, strict=True)]
@@ -184,10 +187,8 @@ def _as_of_batch(state: Any, initial: Any, name: str) -> Any:
     """A state, or a list of its tensors, packed as the initial one of a batch, or an error."""
     tensors = [tf.convert_to_tensor(a) for a in tf.nest.flatten(state)]
     expected = tf.nest.flatten(initial)
-    described = [
-        ", ".join(f"{a.dtype.name} {a.shape}" for a in leaves) for leaves in (expected, tensors)
-    ]
-    message = f"{name} must have, for each series of the batch, {{}}: got {{}}".format(*described)
+    got = ", ".join(f"{a.dtype.name} {a.shape}" for a in tensors)
+    message = f"{name} must have, for each series of the batch, {described(initial)}: got {got}"
     if len(tensors) != len(expected) or any(
         a.dtype != b.dtype or not a.shape.is_compatible_with(b.shape)
         for a, b in zip(tensors, expected, strict=False)

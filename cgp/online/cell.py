@@ -18,8 +18,7 @@ import tensorflow as tf
 from cgp.distributions.marginals import Marginals, Step
 from cgp.linalg.arguments import ArrayLike, nan
 from cgp.observations import as_observations, check_rounding
-from cgp.online.steps import step_outputs
-from cgp.statespace.online.native_step import NOT_FINITE
+from cgp.online.steps import check_form, check_result, step_outputs
 from cgp.statespace.online.online_step import check_state_factor
 from cgp.training.saving import Outputs
 
@@ -183,6 +182,10 @@ class Cell(abc.ABC):
         """A state of NumPy arrays as users see it, where a field that is not used is left out."""
         return state
 
+    def from_shown(self, state: Any) -> Any:
+        """A state as `shown` returns it, or a user gives it, with the fields that it leaves out."""
+        return state
+
     def renewed(self, state: Any) -> Any:
         """A state brought to the present hyperparameters, the values of `weights`.
 
@@ -242,7 +245,7 @@ class Cell(abc.ABC):
         Raises:
             TypeError, ValueError: Arrays of other shapes or dtypes; values that are not finite.
         """
-        first = self.initial_state(1)
+        first, state = self.initial_state(1), self.from_shown(state)
         if not isinstance(state, tuple | list) or len(state) != len(first):
             raise TypeError(f"a state must be a tuple ({', '.join(first._fields)}), got {state!r}")
         arrays, sizes = [], set()
@@ -386,23 +389,34 @@ class Cell(abc.ABC):
         """The series that a layer is called on, tensors or specifications, `[B, T, ...]`.
 
         Args:
-            inputs: z alone, or a tuple in the order of `Sample`, x before z.
+            inputs: z alone, or a tuple (x, z, inputs) of the fields that a sample has.
 
         Raises:
-            TypeError, ValueError: Series of other axes.
+            TypeError, ValueError: Series of other fields, axes or dtypes.
         """
         spec = self.sample_spec()
         names = [name for name in ("x", "z", "inputs") if getattr(spec, name) is not None]
         arrays = inputs if isinstance(inputs, tuple | list) else [inputs]
-        fields = dict(zip(names, arrays, strict=False))
-        if len(arrays) > len(names) or "z" not in fields:
-            raise ValueError(f"series are ({', '.join(names)}), got {len(arrays)} arrays")
-        for name, a in fields.items():
-            rank = getattr(spec, name).shape.rank + 2
-            if len(a.shape) != rank:
-                axes = ", ".join(["B", "T", "..."][:rank])
+        if len(arrays) != len(names):
+            raise ValueError(
+                f"series of a {type(self).__name__} are ({', '.join(names)}), got {len(arrays)} "
+                f"array{'s' * (len(arrays) != 1)}"
+            )
+        for name, a in zip(names, arrays, strict=True):
+            expected, dtype = getattr(spec, name), tf.as_dtype(a.dtype)
+            if not expected.shape.is_compatible_with(a.shape[2:]) or len(a.shape) < 2:
+                axes = ", ".join(["B", "T", *map(str, expected.shape)])
                 raise ValueError(f"{name} of series must be [{axes}], got shape {a.shape}")
-        return Sample(**fields)
+            if dtype != expected.dtype:
+                raise TypeError(
+                    f"{name} of series must be {expected.dtype.name}, got {dtype.name}: convert it "
+                    "before"
+                )
+        batches = {name: tf.TensorShape(a.shape[:2]) for name, a in zip(names, arrays, strict=True)}
+        if not all(batch.is_compatible_with(batches["z"]) for batch in batches.values()):
+            got = " and ".join(f"{name} {batch}" for name, batch in batches.items())
+            raise ValueError(f"series must have the same axes [B, T], got {got}")
+        return Sample(**dict(zip(names, arrays, strict=True)))
 
     def sized_for_state(self, arrays: Mapping[str, Any]) -> "Cell":
         """The cell whose states have the sizes of these arrays, by name; itself where none vary."""
@@ -519,7 +533,7 @@ class Cell(abc.ABC):
 
     def refusal(self) -> ValueError:
         """The error where a state after a step is not sound; the state is then unchanged."""
-        return ValueError(NOT_FINITE)
+        return ValueError(f"{self.unsound}: mark the observation missing, or reset the state")
 
     def assertions(self, state: Any, sample: Sample) -> list[tf.Operation]:
         """Assertions, for graphs, that a sample fits the state before it."""
@@ -569,7 +583,9 @@ def _is_inexact(a: Any) -> bool:
 
 def advance(cell: Cell, state: Any, sample: Sample) -> tuple[Any, Step]:
     """A step of the streams that a sample has arrived for; the state of others stays as it is."""
-    after, step = cell.step(state, sample._replace(arrived=None))
+    result = cell.step(state, sample._replace(arrived=None))
+    check_result(result, state, type(cell).__name__)
+    after, step = result
     if sample.arrived is None:
         return after, step
 
@@ -584,7 +600,7 @@ def cell_of(estimator: Any, driver: str) -> Cell:
     """The cell of an estimator, or a cell itself.
 
     Raises:
-        TypeError: Neither.
+        TypeError: Neither; a cell whose initial state is no named tuple of tensors.
     """
     cell = estimator if isinstance(estimator, Cell) else getattr(estimator, "cell", None)
     if isinstance(estimator, type) or not isinstance(cell, Cell):
@@ -593,7 +609,17 @@ def cell_of(estimator: Any, driver: str) -> Cell:
             f"{driver} must be a KalmanFilter, a RecursiveGP, a StateSpaceGP or a "
             f"cgp.online.Cell, got {got}"
         )
+    if estimator is cell:
+        check_initial_state(cell)
     return cell
+
+
+def check_initial_state(cell: Cell) -> None:
+    """Raises a TypeError for a cell whose initial state is no named tuple `[B, ...]` of tensors."""
+    if type(cell).blank_state is Cell.blank_state:  # the sizes do not depend on data
+        with tf.init_scope():
+            state = cell.initial_state(2)
+        check_form(state, getattr(cell, "State", None), 2, type(cell).__name__)
 
 
 def _fields_of(spec: Sample) -> str:

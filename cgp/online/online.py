@@ -11,7 +11,7 @@ import tensorflow as tf
 from cgp.distributions.marginals import Step
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
-from cgp.online.cell import Cell, Outputs, Piece, Sample
+from cgp.online.cell import Cell, Outputs, Piece, Sample, check_initial_state
 from cgp.online.saved_model import served_step
 from cgp.online.stream import Stream
 from cgp.training import Model
@@ -169,7 +169,7 @@ class Online(RunsOnline, Model):
         name: A name.
 
     Raises:
-        TypeError: Not a cell.
+        TypeError: Not a cell; a cell whose initial state is no named tuple of tensors.
 
     Example:
         >>> import cgp
@@ -182,6 +182,7 @@ class Online(RunsOnline, Model):
     def __init__(self, cell: Cell, name: str | None = None, **kwargs: Any):
         if not isinstance(cell, Cell):
             raise TypeError(f"cell must be a cgp.online.Cell, got {type(cell).__name__}")
+        check_initial_state(cell)
         real = cell.sample_spec().z.dtype.real_dtype.name
         super().__init__(name=name, dtype=real, **kwargs)
         require_one_replica(self, "an Online layer")
@@ -240,27 +241,48 @@ class Online(RunsOnline, Model):
         """Sets the state of the streams, in the form of `state`."""
         self._set_state(state)
 
-    def call(self, z: Any, x: Any = None, inputs: Any = None) -> Outputs:
+    def forecast(self, ahead: Any, inputs: ArrayLike | None = None) -> Any:
+        """Forecasts from the present state, which stays as it is.
+
+        Args:
+            ahead: The number of steps, or places x, as `Cell.forecast` of the cell takes them.
+            inputs: Known inputs of these steps, `[B, M, k]`, for a cell that has them.
+
+        Returns:
+            A named tuple of moments, with the batch axis of the streams, if they have one.
+
+        Raises:
+            TypeError: A cell that has no forecast.
+        """
+        stream = self.stream
+        state = self.cell.initial_state(1) if stream is None else stream.current_state()
+        moments = self.cell.forecast(tf.nest.map_structure(np.asarray, state), ahead, inputs)
+        if stream is not None and stream.streams is not None:
+            return moments
+        return tf.nest.map_structure(lambda a: None if a is None else a[0], moments)
+
+    def call(self, series: Any) -> Outputs:
         """The moments of each time of series `[B, T, ...]`, from the initial state on.
 
         Adds the loss of the series, for a cell that has one.
+
+        Args:
+            series: z, or a tuple (x, z, inputs) of the fields that a sample of the cell has.
         """
-        piece = self._followed(z, x, inputs)
+        piece = self._followed(series)
         if piece.loss is not None:
             self.add_loss(piece.loss)
         return piece.outputs
 
-    def _followed(self, z: Any, x: Any = None, inputs: Any = None) -> Piece:
-        samples = Sample(z, x, inputs).map(tf.convert_to_tensor)
-        cell = self.cell if x is None else self.cell.sized_for(samples)
-        series = tuple(a for a in (samples.x, samples.z, samples.inputs) if a is not None)
-        samples = cell.series(series if len(series) > 1 else series[0])
+    def _followed(self, series: Any) -> Piece:
+        samples = self.cell.series(series).map(tf.convert_to_tensor)
+        cell = self.cell.sized_for(samples)
         first = samples.map(lambda a: a[:, 0])
         return cell.follow(cell.initial_state(tf.shape(samples.z)[0], first), samples)
 
     def _served(self) -> Served:
         spec = self.cell.sample_spec()
-        names = [name for name in ("z", "x", "inputs") if getattr(spec, name) is not None]
+        names = [name for name in ("x", "z", "inputs") if getattr(spec, name) is not None]
         axes: list[int | None] = [None, None]
         if self.stream is not None and not self.cell.takes_any_batch:
             axes[0] = self.stream.streams or 1
@@ -271,7 +293,7 @@ class Online(RunsOnline, Model):
 
         def predict(_: Any, *series: tf.Tensor) -> Outputs:
             # Not `call`, whose loss the layer would keep, a tensor of this graph.
-            return self._followed(**dict(zip(names, series, strict=True))).outputs
+            return self._followed(series if len(series) > 1 else series[0]).outputs
 
         return self._served_with(predict, arguments)
 

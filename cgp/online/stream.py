@@ -101,7 +101,7 @@ class Stream:
             "no batch axis" if count is None else f"a batch axis of {count}"
             for count in (self.streams, streams)
         )
-        of_layer = f" of a {type(self._layer).__name__}" if self._layer is not None else ""
+        of_layer = f" of this {type(self._layer).__name__}" if self._layer is not None else ""
         raise ValueError(
             f"{name} must have {expected}, as its first data had, but has {got}: the number of "
             f"streams{of_layer} stays"
@@ -154,8 +154,7 @@ class Stream:
 
     def check(self, sample: Sample) -> None:
         """Raises a ValueError for a sample or a block that does not fit the present state."""
-        if self._checks:
-            self.cell.check_against(self.arrays_by_stream(), sample)
+        self.cell.check_against(self.arrays_by_stream(), sample)
 
     def has_begun(self) -> bool:
         """Whether there is a state, of a sample or set; otherwise it is the initial one."""
@@ -227,9 +226,10 @@ class Stream:
 
     def reset(self) -> None:
         """Makes the streams begin again with the next sample."""
-        self.write(self._blank)
-        if self._layer is not None and self._weights:
-            invalidate(self._layer)
+        with self._mutex:
+            self.write(self._blank)
+            if self._layer is not None and self._weights:
+                invalidate(self._layer)
 
     def renew(self) -> None:
         """Brings the state to the present hyperparameters: the post-gradient update of a layer."""

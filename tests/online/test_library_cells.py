@@ -89,22 +89,22 @@ def test_do_gradients_pass_the_initial_state_of_any_sample(name, as_arrays):
 def test_is_a_layer_of_a_cell_called_and_trained_as_its_estimator(name):
     estimator = CASES[name]()
     layer, samples = Online(estimator.cell), series(estimator, streams=2)
-    arguments = {k: a for k, a in samples._asdict().items() if a is not None}
+    arrays = samples.z if samples.x is None else (samples.x, samples.z)
     variable = variable_of(estimator)
     assert any(v is variable for v in layer.trainable_variables)
 
     def score():
-        outputs = layer(**arguments)
+        outputs = layer(arrays)
         return tf.reduce_mean(outputs["filtered_variance"]) + layer.losses[0]
 
     with tf.GradientTape() as tape:
         value = score()
     gradient = np.asarray(tape.gradient(value, variable.value)).ravel()
     np.testing.assert_allclose(gradient[0], difference(score, variable), rtol=1e-5)
-    expected = Recursive(estimator)(samples.z if samples.x is None else (samples.x, samples.z))
-    for key, a in layer(**arguments).items():
+    expected = Recursive(estimator)(arrays)
+    for key, a in layer(arrays).items():
         np.testing.assert_allclose(a, expected[key], rtol=1e-12, equal_nan=True)
-    in_graph = tf.function(lambda: layer(**arguments)["filtered_mean"])()
+    in_graph = tf.function(lambda: layer(arrays)["filtered_mean"])()
     np.testing.assert_allclose(in_graph, expected["filtered_mean"], rtol=1e-12)
 
 
@@ -119,7 +119,8 @@ def test_does_a_saved_model_of_a_cell_predict_series_and_step(name, tmp_path):
     layer.step(**first)
     layer.export(tmp_path)
     loaded = tf.saved_model.load(str(tmp_path))
-    for key, a in layer(**arguments).items():
+    arrays = samples.z if samples.x is None else (samples.x, samples.z)
+    for key, a in layer(arrays).items():
         np.testing.assert_allclose(loaded.predict(**arguments)[key], a, rtol=1e-12, equal_nan=True)
     second = {k: np.asarray(a)[0, 1] for k, a in arguments.items()}
     expected = layer.step(**second)
@@ -398,3 +399,55 @@ def test_has_the_state_that_is_checked_its_streams_first():
         layer.step([1j, 2j])
         bank.update(["a", "b"], [1j, 2j])
     assert cell.shapes == {(2, 3)}
+
+
+@pytest.mark.parametrize("name", ["state space", "window", "filter"])
+@pytest.mark.parametrize("streams", [None, 2])
+def test_is_a_forecast_of_a_layer_of_a_cell_as_of_a_bank(name, streams):
+    estimator = CASES[name]()
+    layer, bank = Online(estimator.cell), cgp.Bank(estimator)
+    samples = series(estimator, streams or 1).map(lambda a: a.numpy())
+    axes = slice(None) if streams else 0
+    layer.process(**{k: a[axes] for k, a in samples._asdict().items() if a is not None})
+    for t in range(len(X)):
+        bank.update(range(streams or 1), *(a[:, t] for a in samples[:2] if a is not None))
+    ahead = 3 if name == "filter" else X[-1] + np.array([0.0, 1.3])
+    before = layer.state
+    for a, expected in zip(layer.forecast(ahead), bank.forecast(ahead), strict=True):
+        assert (a is None and expected is None) or np.allclose(a, expected[axes], rtol=1e-12)
+    for a, unchanged in zip(layer.state, before, strict=True):
+        np.testing.assert_array_equal(a, unchanged)
+
+
+def test_has_a_layer_of_a_cell_a_forecast_before_any_sample():
+    kf = complex_kalman()
+    for a, expected in zip(Online(kf.cell).forecast(2), kf.forecast(2), strict=True):
+        assert (a is None and expected is None) or np.allclose(a, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("noise_variance", [None, 0.3])
+def test_does_the_state_that_a_window_shows_go_on_in_a_recurrent_layer(noise_variance):
+    """A state shows the noise of its points only where samples came with one."""
+    gp, x, z = process(cgp.RecursiveGP, capacity=3), X[:4], np.tile(Z[:4], [2, 1])
+    gp.process(x, z, noise_variance=noise_variance)
+    state = gp.state
+    assert ("noise_variance" in state._fields) == (noise_variance is not None)
+    x, z = np.tile(X[4:, None], [2, 1, 1]), np.tile(Z[4:], [2, 1])
+    outputs = Recursive(gp)((x, z), initial_state=state)
+    expected = gp.process(X[4:], z)
+    np.testing.assert_allclose(outputs["filtered_mean"], expected.filtered.mean, rtol=1e-12)
+
+
+def test_is_a_layer_of_a_cell_with_inputs_trained_on_pairs():
+    model = cgp.statespace.LinearGaussian([[0.8j]], [[0.3]], [[1.0]], [[0.2]], B=[[0.5]])
+    pair = np.tile(Z[:, None], [2, 1, 1]), np.tile(np.exp(2j * X)[:, None], [2, 1, 1])
+    layers = [
+        cgp.KalmanFilter(model, learn=("F",)),
+        Online(cgp.KalmanFilter(model, learn=("F",)).cell),
+    ]
+    losses = []
+    for layer in layers:
+        layer.compile(optimizer=keras.optimizers.Adam(0.05))
+        losses.append(layer.fit(pair, epochs=3, batch_size=2, verbose=0).history["loss"])
+    assert losses[1][-1] < losses[1][0]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-10)

@@ -76,7 +76,7 @@ def test_is_a_block_its_samples_one_by_one_and_in_a_model(cell):
     step = layer.process(d, inputs=u)
     assert_same(step.predicted.mean, predicted)
     assert_same(layer.state.weights, weights)
-    assert_same(layer(d, inputs=u)["predicted_mean"], predicted)
+    assert_same(layer((d, u))["predicted_mean"], predicted)
 
 
 @pytest.mark.parametrize("cut", [5])
@@ -173,6 +173,79 @@ def test_stays_a_state_that_would_not_be_finite(cell):
     with pytest.raises(ValueError, match="would not be finite"):
         layer.step(1e10j, inputs=np.full(TAPS, 1e-9))
     np.testing.assert_array_equal(layer.state.weights, before)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error", "message"),
+    [
+        (lambda d, u: d, ValueError, r"are \(z, inputs\), got 1 array"),
+        (lambda d, u: (d, u[..., :2]), ValueError, r"inputs of series must be \[B, T, 3\]"),
+        (lambda d, u: (d[0], u[0]), ValueError, r"z of series must be \[B, T\]"),
+        (lambda d, u: (d.astype("complex64"), u), TypeError, "must be complex128, got complex64"),
+        (lambda d, u: (d, u.real), TypeError, "inputs of series must be complex128"),
+        (lambda d, u: (d, u[:, :4]), ValueError, "the same axes"),
+    ],
+)
+@pytest.mark.parametrize("driver", [Recursive, Online])
+def test_are_series_of_other_forms_refused_in_words(cell, driver, arrays, error, message):
+    layer = driver(cell(TAPS))
+    with pytest.raises(error, match=message):
+        layer(arrays(*series()))
+
+
+FAULTS = {
+    "a step without moments": (
+        lambda of: {"step": lambda self, *args: of.step(self, *args)[0]},
+        r"step must return a state and a Step .*got Weights\(weights complex128",
+    ),
+    "a step that returns another type": (
+        lambda of: {"step": lambda self, *args: ([None], of.step(self, *args)[1])},
+        r"step must return a state of the shapes and dtypes .* got a list",
+    ),
+    "a step that returns another shape": (
+        lambda of: {
+            "step": lambda self, state, sample: (
+                type(state)(state.weights[:, :1]),
+                of.step(self, state, sample)[1],
+            )
+        },
+        r"step must return a state of the shapes and dtypes .* got Weights",
+    ),
+    "no batch axis": (
+        lambda of: {
+            "initial_state": lambda self, *_: of.State(tf.zeros([TAPS], tf.complex128)),
+        },
+        r"weights of .*initial_state\(batch_size\) must be a tensor \[batch_size, \.\.\.\]",
+    ),
+    "a Python number": (
+        lambda of: {"initial_state": lambda self, *_: of.State(0.0)},
+        "initial_state.* must be a tensor .* got a float",
+    ),
+    "no State": (
+        lambda of: {"State": None},
+        "State must be the named tuple that .*initial_state returns, got None",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_name_all_drivers_the_fault_of_a_cell(cell, fault):
+    methods, message = FAULTS[fault]
+    faulty = type("Faulty", (cell,), methods(cell))
+    d, u = series()
+    for call in (
+        lambda: Recursive(faulty(TAPS))((d, u)),
+        lambda: Online(faulty(TAPS)).step(d[0, 0], inputs=u[0, 0]),
+        lambda: cgp.Bank(faulty(TAPS)).update(["a"], d[:1, 0], inputs=u[:1, 0]),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
+
+
+def test_has_a_cell_without_places_no_x_in_a_bank(cell):
+    d, u = series()
+    with pytest.raises(ValueError, match="x is given, which samples of this estimator do not"):
+        cgp.Bank(cell(TAPS)).update(["a"], d[:1, 0], np.ones(1), inputs=u[:1, 0])
 
 
 @pytest.fixture(scope="module")

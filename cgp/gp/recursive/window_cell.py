@@ -215,6 +215,14 @@ class WindowCell(GaussianProcessCell):
             return state
         return window_state(*self._extra_fields)(*state[:-1])
 
+    def from_shown(self, state: Any) -> Any:
+        """A state with the noise of points: zero where no sample has come with one."""
+        fields = self.State._fields
+        is_short = isinstance(state, tuple | list) and len(state) == len(fields) - 1
+        if is_short and fields[-1] == "noise_variance":
+            return self.State(*state, tf.zeros(tf.shape(state[3]), self.real_dtype))
+        return state
+
     def check_stored(self, arrays: Sequence[np.ndarray]) -> None:
         """Raises a ValueError for arrays of a file that are no windows."""
         state, capacity = self.State(*arrays), self.recursion.capacity
@@ -232,15 +240,11 @@ class WindowCell(GaussianProcessCell):
         check_factor(state.chol, "the saved window is damaged: its factor")
 
     def checked_state(self, state: Any) -> tuple[Any, int | None]:
-        """A state given by a user; one without the noise of points has none."""
+        """A state given by a user; its sizes are checked too."""
         points = len(WindowState._fields)
         if self.dimensions is None and isinstance(state, tuple | list) and len(state) >= points:
             dimensions = np.shape(state[1])[-1:] or (1,)
             return self.of_dimensions(dimensions[0]).checked_state(state)
-        fields = self.State._fields
-        is_short = isinstance(state, tuple | list) and len(state) == len(fields) - 1
-        if is_short and fields[-1] == "noise_variance":
-            state = (*state, np.zeros(np.shape(state[3]), self.real_dtype))
         state, streams = super().checked_state(state)
         if np.any((state.size < 0) | (state.size > self.recursion.capacity)):
             raise ValueError(

@@ -294,6 +294,10 @@ class ProcessCell(GaussianProcessCell):
         """Whether state and variances are finite: a NaN noise variance leaves the state finite."""
         return all_finite((state, step.predicted.variance, step.filtered.variance))
 
+    def refusal(self) -> ValueError:
+        """The error of a state that would not be finite."""
+        return ValueError(NOT_FINITE)
+
     def scan(self, state: PlacedState, samples: Sample) -> tuple[PlacedState, Step]:
         """Filters a block, `[T]` or `[B, T]`, called eagerly: NumPy arrays."""
         block = self.filtered(state, samples)
