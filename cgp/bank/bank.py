@@ -15,7 +15,8 @@ from cgp.distributions.marginals import Step
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.observations import check_same_labels, components
-from cgp.online.cell import RefusedSample, Sample, cell_of
+from cgp.online.cell import RefusedSample, Sample
+from cgp.online.checks import cell_of
 from cgp.online.structure import check_structure
 
 

@@ -100,6 +100,7 @@ class KalmanCell(Cell):
     State = StateArrays
     streams_axis = -1  # the compiled step has the streams side by side
     traces_blocks = False
+    unsound = NOT_FINITE
 
     def __init__(
         self,
@@ -347,10 +348,6 @@ class KalmanCell(Cell):
     def is_sound(self, state: StateArrays, step: Step) -> tf.Tensor:
         """Whether all is finite: a noise variance of NaN leaves the state finite."""
         return all_finite((state, step.predicted.variance, step.filtered.variance))
-
-    def refusal(self) -> ValueError:
-        """The error of a state that would not be finite."""
-        return ValueError(NOT_FINITE)
 
     def chunks(self, samples: Sample) -> list[slice]:
         """The whole block, which the compiled filter takes at once."""

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from cgp.linalg.arguments import as_flag
-from cgp.online.cell import Cell, cell_of
+from cgp.online.checks import cell_of, initial_state_of, series_of
 from cgp.online.steps import described
 from cgp.training.keras_private import add_variable, track_variables
 from cgp.training.layer_arguments import ReadOnlyArguments, names_told
@@ -31,7 +31,9 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         stateful: Whether the state is kept in weights between batches, which are then of one size.
         name: A name.
 
-    Input shape: for a filter series `[B, T, M]`; for a process a pair x, z `[B, T, D]`, `[B, T]`.
+    Input shape: for a filter series `[B, T, M]`, or a pair of them and of its inputs, z, inputs;
+        for a process a pair x, z `[B, T, D]`, `[B, T]`; for a cell of one's own a tuple of those of
+        x, z, inputs that its samples have.
 
     Output shape: a dictionary, `[B, T, ...]` or, without `return_sequences`, `[B, ...]`: for a
         filter as from its `call`, for others the fields of `Step`, as "predicted_mean". With
@@ -39,7 +41,8 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         estimator, to be given as `initial_state`.
 
     Raises:
-        TypeError: Another estimator; a flag that is not a bool.
+        TypeError: Another estimator; a flag that is not a bool; a cell whose state or step has
+            another form; series of other dtypes.
         ValueError: A filter whose matrices vary over time; inputs or a state of other axes, or of
             another number of series; with `stateful` a batch size that is not known.
 
@@ -86,7 +89,8 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
             spec = self._cell.sample_spec()
             dtypes = [a.dtype.name for a in (spec.x, spec.z, spec.inputs) if a is not None]
             specs = list(map(keras.KerasTensor, shapes, dtypes))
-            cell = self._sized_for(specs if len(specs) > 1 else specs[0])
+            series = self._cell.series(specs if len(specs) > 1 else specs[0])
+            cell = self._cell.sized_for(series)
             with tf.init_scope():
                 blank = cell.as_stored(cell.blank_state(shapes[0][0]))
             for i, a in enumerate(blank):
@@ -103,9 +107,6 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
 
         return add_variable(self, make)
 
-    def _sized_for(self, inputs: Any) -> Cell:
-        return self._cell.sized_for(self._cell.series(inputs))
-
     def call(self, inputs: Any, initial_state: Sequence[Any] | None = None) -> Any:
         """Takes a piece of series in.
 
@@ -114,15 +115,9 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
             initial_state: The state before it, as from `return_state`; None for the state
                 that is kept, or for the state before any observation.
         """
-        are_arrays = all(hasattr(a, "shape") for a in keras.tree.flatten(inputs))
-        if not are_arrays or isinstance(inputs, dict):
-            raise TypeError(
-                "inputs must be an array, or the pair (x, z) of a process, got a "
-                f"{type(inputs).__name__}"
-            )
-        cell = self._sized_for(inputs)
-        samples = cell.series(inputs).map(tf.convert_to_tensor)
-        state = cell.initial_state(tf.shape(samples.z)[0], samples.map(lambda a: a[:, 0]))
+        samples = series_of(self._cell, inputs).map(tf.convert_to_tensor)
+        cell = self._cell.sized_for(samples)
+        state = initial_state_of(cell, samples)
         if initial_state is not None:
             state = _as_of_batch(cell.from_shown(initial_state), state, "initial_state")
         elif self.stateful:
@@ -144,8 +139,8 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
 
     def compute_output_spec(self, inputs: Any, initial_state: Any = None) -> Any:
         """The shapes and dtypes that `call` returns in a functional model."""
-        cell = self._sized_for(inputs)
-        samples = cell.series(inputs)
+        samples = series_of(self._cell, inputs)
+        cell = self._cell.sized_for(samples)
         axes = samples.z.shape[:1] if self.return_sequences is False else samples.z.shape[:2]
         outputs = {
             name: keras.KerasTensor((*axes, *a.shape[2:]), tf.as_dtype(a.dtype).name)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from cgp.distributions.marginals import Marginals, Step
 from cgp.linalg.arguments import ArrayLike, nan
 from cgp.observations import as_observations, check_rounding
-from cgp.online.steps import check_form, check_result, step_outputs
+from cgp.online.steps import checked_initial, checked_result, step_outputs
 from cgp.statespace.online.online_step import check_state_factor
 from cgp.training.saving import Outputs
 
@@ -124,9 +124,10 @@ class Walk(Protocol):
 class Cell(abc.ABC):
     """The effect of one sample on the state of an estimator, as pure functions of tensors.
 
-    A subclass gives `initial_state`, `step` and `sample_spec`; everything else has a default. The
-    state is a named tuple of tensors or arrays with the streams along their first axis. Users see
-    it as `state` of a stream and of a bank, and pass it from one driver to another. A field that is
+    A subclass gives `State`, `initial_state`, `step` and `sample_spec`; everything else has a
+    default. The state is a named tuple `State` of tensors or arrays, not nested, all of which have
+    the streams along their first axis, and the same shapes and dtypes after a step. Users see it
+    as `state` of a stream and of a bank, and pass it from one driver to another. A field that is
     called `chol` is a lower Cholesky factor: it is checked where a user sets it, and its upper part
     is left out of bytes.
 
@@ -170,10 +171,14 @@ class Cell(abc.ABC):
 
     def blank_state(self, batch_size: int) -> Any:
         """The state of streams that have not begun; NaN in its first floating-point array."""
-        return tf.nest.map_structure(
-            lambda a: tf.zeros_like(a) * np.nan if _is_inexact(a) else tf.zeros_like(a),
-            self.initial_state(batch_size),
-        )
+
+        def blank(a: Any) -> tf.Tensor:
+            zeros = tf.zeros_like(a)
+            return zeros * np.nan if _is_inexact(zeros) else zeros
+
+        state = self.initial_state(batch_size)
+        form, name = getattr(self, "State", None), type(self).__name__
+        return tf.nest.map_structure(blank, checked_initial(state, form, batch_size, name))
 
     blank_is_current = True
     """Whether the blank state is the same at all hyperparameters."""
@@ -183,7 +188,7 @@ class Cell(abc.ABC):
         return state
 
     def from_shown(self, state: Any) -> Any:
-        """A state as `shown` returns it, or a user gives it, with the fields that it leaves out."""
+        """The state of the form `State` from one that `shown` returned, or that a user gives."""
         return state
 
     def renewed(self, state: Any) -> Any:
@@ -404,10 +409,11 @@ class Cell(abc.ABC):
             )
         for name, a in zip(names, arrays, strict=True):
             expected, dtype = getattr(spec, name), tf.as_dtype(a.dtype)
-            if not expected.shape.is_compatible_with(a.shape[2:]) or len(a.shape) < 2:
+            rank = tf.TensorShape(a.shape).rank
+            if rank is None or rank < 2 or not expected.shape.is_compatible_with(a.shape[2:]):
                 axes = ", ".join(["B", "T", *map(str, expected.shape)])
                 raise ValueError(f"{name} of series must be [{axes}], got shape {a.shape}")
-            if dtype != expected.dtype:
+            if dtype != expected.dtype and not (dtype.is_integer and expected.dtype.is_integer):
                 raise TypeError(
                     f"{name} of series must be {expected.dtype.name}, got {dtype.name}: convert it "
                     "before"
@@ -528,12 +534,15 @@ class Cell(abc.ABC):
         """Whether the state after a step may be kept, bool: by default if all of it is finite."""
         return all_finite(state)
 
-    unsound = "the state would not be finite any more, and is as it was"
-    """The error message of a graph where a state after a step is not sound."""
+    unsound = (
+        "the state would not be finite any more, and is as it was: the sample, or a variable or an "
+        "attribute of the estimator, is not finite, or too large"
+    )
+    """The error message where a state after a step is not sound."""
 
     def refusal(self) -> ValueError:
         """The error where a state after a step is not sound; the state is then unchanged."""
-        return ValueError(f"{self.unsound}: mark the observation missing, or reset the state")
+        return ValueError(self.unsound)
 
     def assertions(self, state: Any, sample: Sample) -> list[tf.Operation]:
         """Assertions, for graphs, that a sample fits the state before it."""
@@ -584,8 +593,7 @@ def _is_inexact(a: Any) -> bool:
 def advance(cell: Cell, state: Any, sample: Sample) -> tuple[Any, Step]:
     """A step of the streams that a sample has arrived for; the state of others stays as it is."""
     result = cell.step(state, sample._replace(arrived=None))
-    check_result(result, state, type(cell).__name__)
-    after, step = result
+    after, step = checked_result(result, state, type(cell).__name__)
     if sample.arrived is None:
         return after, step
 
@@ -594,32 +602,6 @@ def advance(cell: Cell, state: Any, sample: Sample) -> tuple[Any, Step]:
 
     innovation = chosen(step.innovation, nan(step.innovation.dtype))
     return tf.nest.map_structure(chosen, after, state), step._replace(innovation=innovation)
-
-
-def cell_of(estimator: Any, driver: str) -> Cell:
-    """The cell of an estimator, or a cell itself.
-
-    Raises:
-        TypeError: Neither; a cell whose initial state is no named tuple of tensors.
-    """
-    cell = estimator if isinstance(estimator, Cell) else getattr(estimator, "cell", None)
-    if isinstance(estimator, type) or not isinstance(cell, Cell):
-        got = estimator if isinstance(estimator, type) else type(estimator).__name__
-        raise TypeError(
-            f"{driver} must be a KalmanFilter, a RecursiveGP, a StateSpaceGP or a "
-            f"cgp.online.Cell, got {got}"
-        )
-    if estimator is cell:
-        check_initial_state(cell)
-    return cell
-
-
-def check_initial_state(cell: Cell) -> None:
-    """Raises a TypeError for a cell whose initial state is no named tuple `[B, ...]` of tensors."""
-    if type(cell).blank_state is Cell.blank_state:  # the sizes do not depend on data
-        with tf.init_scope():
-            state = cell.initial_state(2)
-        check_form(state, getattr(cell, "State", None), 2, type(cell).__name__)
 
 
 def _fields_of(spec: Sample) -> str:

@@ -11,7 +11,8 @@ import tensorflow as tf
 from cgp.distributions.marginals import Step
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
-from cgp.online.cell import Cell, Outputs, Piece, Sample, check_initial_state
+from cgp.online.cell import Cell, Outputs, Piece, Sample
+from cgp.online.checks import initial_state_of, series_of
 from cgp.online.saved_model import served_step
 from cgp.online.stream import Stream
 from cgp.training import Model
@@ -169,7 +170,7 @@ class Online(RunsOnline, Model):
         name: A name.
 
     Raises:
-        TypeError: Not a cell; a cell whose initial state is no named tuple of tensors.
+        TypeError: Not a cell.
 
     Example:
         >>> import cgp
@@ -182,9 +183,8 @@ class Online(RunsOnline, Model):
     def __init__(self, cell: Cell, name: str | None = None, **kwargs: Any):
         if not isinstance(cell, Cell):
             raise TypeError(f"cell must be a cgp.online.Cell, got {type(cell).__name__}")
-        check_initial_state(cell)
         real = cell.sample_spec().z.dtype.real_dtype.name
-        super().__init__(name=name, dtype=real, **kwargs)
+        super().__init__(name=name, dtype=real, autocast=False, **kwargs)
         require_one_replica(self, "an Online layer")
         self.cell = cell.for_streams()
         track_variables(self, cell.variables)
@@ -268,6 +268,9 @@ class Online(RunsOnline, Model):
 
         Args:
             series: z, or a tuple (x, z, inputs) of the fields that a sample of the cell has.
+
+        Raises:
+            TypeError, ValueError: Series of other fields, axes or dtypes.
         """
         piece = self._followed(series)
         if piece.loss is not None:
@@ -275,10 +278,9 @@ class Online(RunsOnline, Model):
         return piece.outputs
 
     def _followed(self, series: Any) -> Piece:
-        samples = self.cell.series(series).map(tf.convert_to_tensor)
+        samples = series_of(self.cell, series).map(tf.convert_to_tensor)
         cell = self.cell.sized_for(samples)
-        first = samples.map(lambda a: a[:, 0])
-        return cell.follow(cell.initial_state(tf.shape(samples.z)[0], first), samples)
+        return cell.follow(initial_state_of(cell, samples), samples)
 
     def _served(self) -> Served:
         spec = self.cell.sample_spec()

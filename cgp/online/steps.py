@@ -63,58 +63,86 @@ def step_outputs(step: Step) -> Outputs:
     return outputs
 
 
-def check_form(state: Any, form: Any, streams: int, name: str) -> None:
-    """Raises a TypeError for the initial state of a cell that is not as drivers need it.
+def checked_initial(state: Any, form: Any, streams: int | None, name: str) -> Any:
+    """The state of streams before any sample, of tensors.
 
     Args:
-        state: The state that `initial_state(streams)` returned.
-        form: `State` of the cell, to be the type of the state, a named tuple.
-        streams: The size of the first axis, B.
+        state: The state that a method of the cell returned.
+        form: `State` of the cell, the named tuple that a state is.
+        streams: The size of the first axis, B; None where a graph does not know it.
         name: The name of the cell.
+
+    Raises:
+        TypeError: Another type, or arrays without the axis of streams.
     """
-    if not isinstance(form, type) or type(state) is not form or not hasattr(state, "_asdict"):
+    if type(state) is not form or not hasattr(state, "_asdict"):
+        form = f"a {form.__name__}" if isinstance(form, type) else repr(form)
         raise TypeError(
-            f"{name}.State must be the named tuple that {name}.initial_state returns, got "
-            f"{form!r} and a {type(state).__name__}"
+            f"the initial state of a {name} must be a named tuple of the type {name}.State, which "
+            f"is {form}, got {described(state)}"
         )
-    for field, a in state._asdict().items():
-        if not tf.is_tensor(a) or not a.shape.rank or a.shape[0] != streams:
-            got = f"shape {a.shape}" if tf.is_tensor(a) else f"a {type(a).__name__}"
-            raise TypeError(
-                f"{field} of {name}.initial_state(batch_size) must be a tensor [batch_size, ...], "
-                f"got {got} for a batch of {streams}"
-            )
+    state = type(state)(*map(_as_tensor, state))
+    if not all(tf.is_tensor(a) and _fits(a.shape[:1], [streams]) for a in state):
+        raise TypeError(
+            f"the initial state of a {name} must have arrays [B, ...], here B = {streams}, got "
+            f"{described(state)}"
+        )
+    return state
 
 
-def check_result(result: Any, state: Any, name: str) -> None:
-    """Raises a TypeError for a result of a cell's step that is no pair of a state and a Step.
+def checked_result(result: Any, state: Any, name: str) -> tuple[Any, Step]:
+    """The state after a step of a cell, of tensors, and the moments of the step.
 
     Args:
-        result: What `step` returned.
+        result: The pair that `step` returned.
         state: The state before the step, whose shapes and dtypes the next one has.
         name: The name of the cell.
+
+    Raises:
+        TypeError: No such pair, a state of another form, moments without the axis of streams.
     """
-    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Step):
+    is_pair = isinstance(result, tuple | list) and len(result) == 2
+    if not is_pair or not isinstance(result[1], Step):
+        got = " and ".join(map(described, result)) if is_pair else described(result)
         raise TypeError(
-            f"{name}.step must return a state and a Step (see cgp.online.step_of), got "
-            f"{described(result)}"
+            f"{name}.step must return a state and a Step (see cgp.online.step_of), got {got}"
         )
-    if type(result[0]) is not type(state) or any(
-        a.dtype != b.dtype or not b.shape.is_compatible_with(a.shape)
-        for a, b in zip(map(tf.convert_to_tensor, result[0]), state, strict=True)
+    after, step = result
+    if type(after) is type(state):
+        after = type(state)(*map(_as_tensor, after))
+    if type(after) is not type(state) or not all(
+        tf.is_tensor(a) and a.dtype == b.dtype and _fits(a.shape, b.shape)
+        for a, b in zip(after, state, strict=True)
     ):
         raise TypeError(
             f"{name}.step must return a state of the shapes and dtypes of the state before, "
-            f"{described(state)}, got {described(result[0])}"
+            f"{described(state)}, got {described(after)}"
         )
+    for a in (*step.predicted, step.innovation, *step.filtered):
+        if not tf.is_tensor(a) or not _fits(a.shape[:1], state[0].shape[:1]):
+            raise TypeError(
+                f"{name}.step must return moments [B, ...] for the B = {state[0].shape[0]} streams "
+                f"of the state, got {described(a)}"
+            )
+    return after, step
+
+
+def _as_tensor(a: Any) -> Any:
+    try:
+        return tf.convert_to_tensor(a)
+    except (TypeError, ValueError):
+        return a
+
+
+def _fits(shape: Any, expected: Any) -> bool:
+    return bool(tf.TensorShape(expected).is_compatible_with(shape))
 
 
 def described(a: Any) -> str:
-    """The type of an object; of a named tuple the dtypes and shapes of its tensors too."""
-    if not hasattr(a, "_asdict"):
-        return f"a {type(a).__name__}"
-    fields = (
-        f"{name} {b.dtype.name} {b.shape}" if tf.is_tensor(b) else f"{name} a {type(b).__name__}"
-        for name, b in a._asdict().items()
-    )
-    return f"{type(a).__name__}({', '.join(fields)})"
+    """An object in words: its type; of arrays the dtype and shape, in a named tuple each."""
+    if hasattr(a, "_asdict"):
+        fields = (f"{name}: {described(b)}" for name, b in a._asdict().items())
+        return f"{type(a).__name__}({', '.join(fields)})"
+    if hasattr(a, "dtype") and hasattr(a, "shape"):
+        return f"{tf.as_dtype(a.dtype).name} {list(a.shape)}"
+    return f"a {type(a).__name__}"

@@ -414,15 +414,83 @@ def test_is_a_forecast_of_a_layer_of_a_cell_as_of_a_bank(name, streams):
     ahead = 3 if name == "filter" else X[-1] + np.array([0.0, 1.3])
     before = layer.state
     for a, expected in zip(layer.forecast(ahead), bank.forecast(ahead), strict=True):
-        assert (a is None and expected is None) or np.allclose(a, expected[axes], rtol=1e-12)
+        if a is not None or expected is not None:
+            np.testing.assert_allclose(a, expected[axes], rtol=1e-12, strict=True)
     for a, unchanged in zip(layer.state, before, strict=True):
         np.testing.assert_array_equal(a, unchanged)
 
 
-def test_has_a_layer_of_a_cell_a_forecast_before_any_sample():
-    kf = complex_kalman()
-    for a, expected in zip(Online(kf.cell).forecast(2), kf.forecast(2), strict=True):
-        assert (a is None and expected is None) or np.allclose(a, expected, rtol=1e-12)
+def test_has_a_layer_of_a_filter_a_forecast_with_inputs_before_any_sample():
+    model = cgp.statespace.LinearGaussian([[0.8j]], [[0.3]], [[1.0]], [[0.2]], B=[[0.5]])
+    kf, inputs = cgp.KalmanFilter(model), np.array([[1.0], [2.0j]])
+    expected = kf.forecast(2, inputs)
+    assert not np.allclose(expected.state_means, kf.forecast(2, 0 * inputs).state_means)
+    for a, b in zip(Online(kf.cell).forecast(2, inputs), expected, strict=True):
+        if a is not None or b is not None:
+            np.testing.assert_allclose(a, b, rtol=1e-12, strict=True)
+
+
+@pytest.mark.parametrize("name", ["state space", "window"])
+@pytest.mark.parametrize("after", ["nothing", "reset"])
+def test_is_a_forecast_of_a_process_without_samples_its_prior(name, after):
+    gp, x = CASES[name](), np.array([1.3, 0.2, 2.0])
+    layer = Online(gp.cell)
+    if after == "reset":
+        layer.step(1j, [5.0])
+        layer.reset()
+    mean, variance, _ = layer.forecast(x)
+    np.testing.assert_array_equal(mean, np.zeros(3))
+    np.testing.assert_allclose(variance, np.ones(3), rtol=1e-12)
+
+
+def test_is_a_forecast_of_a_walk_without_samples_its_prior():
+    """Its variance grows with the place."""
+    gp, x = cgp.StateSpaceGP(RandomWalk(0.5, start=-1.0), 0.2), np.array([1.3, 0.2, 2.0])
+    np.testing.assert_allclose(
+        Online(gp.cell).forecast(x).variance, gp.predict(x, verbose=0)["variance"], rtol=1e-12
+    )
+
+
+def test_has_a_window_of_places_in_the_plane_a_forecast_before_any_sample():
+    gp = cgp.RecursiveGP(Matern12(1.0, 3.0), 0.2, capacity=4)
+    mean, variance, _ = Online(gp.cell).forecast(np.ones((3, 2)))
+    assert mean.shape == (3,)
+    np.testing.assert_allclose(variance, np.ones(3), rtol=1e-12)
+
+
+def test_is_a_layer_of_a_window_called_on_places_in_the_plane():
+    gp = cgp.RecursiveGP(Matern12(1.0, 3.0), 0.2, capacity=4)
+    x = np.random.default_rng(2).normal(size=(1, 6, 2))
+    outputs = Online(gp.cell)((x, Z[None]))
+    expected = gp.process(x[0], Z).filtered.mean
+    np.testing.assert_allclose(outputs["filtered_mean"][0], expected, rtol=1e-12)
+
+
+def test_speak_refusals_of_filters_of_their_matrices():
+    model = cgp.statespace.LinearGaussian([[1e200]], [[0.3]], [[1.0]], [[0.2]], [1.0], [[1.0]])
+    layer = Online(cgp.KalmanFilter(model).cell)
+    with pytest.raises(ValueError, match="give R or Q a variance"):
+        layer.step([1.0])
+
+
+class Mixed(Gained):
+    """Has observations of single, and inputs of double precision."""
+
+    def sample_spec(self):
+        return Sample(z=tf.TensorSpec([], "complex64"), inputs=tf.TensorSpec([], "float64"))
+
+    def initial_state(self, batch_size, sample=None):
+        return Level(tf.zeros([batch_size], tf.complex64))
+
+    def step(self, state, sample):
+        mean = state.mean + tf.cast(sample.inputs, tf.complex64)
+        return Level(mean), step_of(sample.z, state.mean, mean)
+
+
+def test_keep_series_of_a_layer_their_dtypes():
+    z, inputs = Z.astype("complex64")[None], X[None]
+    outputs = Online(Mixed())((z, inputs))
+    np.testing.assert_allclose(outputs["filtered_mean"][0], np.cumsum(X), rtol=1e-6)
 
 
 @pytest.mark.parametrize("noise_variance", [None, 0.3])

@@ -1,6 +1,7 @@
 """A cell of a user's own, that of the page about it, in every driver."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -170,7 +171,7 @@ def test_stays_a_state_that_would_not_be_finite(cell):
     layer = Online(cell(TAPS, rate=1e300))
     layer.step(1j, inputs=np.ones(TAPS))
     before = layer.state.weights
-    with pytest.raises(ValueError, match="would not be finite"):
+    with pytest.raises(ValueError, match=r"would not be finite.* attribute of the estimator"):
         layer.step(1e10j, inputs=np.full(TAPS, 1e-9))
     np.testing.assert_array_equal(layer.state.weights, before)
 
@@ -184,6 +185,7 @@ def test_stays_a_state_that_would_not_be_finite(cell):
         (lambda d, u: (d.astype("complex64"), u), TypeError, "must be complex128, got complex64"),
         (lambda d, u: (d, u.real), TypeError, "inputs of series must be complex128"),
         (lambda d, u: (d, u[:, :4]), ValueError, "the same axes"),
+        (lambda d, u: {"z": d, "inputs": u}, TypeError, "got a dict"),
     ],
 )
 @pytest.mark.parametrize("driver", [Recursive, Online])
@@ -193,38 +195,70 @@ def test_are_series_of_other_forms_refused_in_words(cell, driver, arrays, error,
         layer(arrays(*series()))
 
 
+class Others(NamedTuple):
+    weights: tf.Tensor
+
+
+def with_result(change):
+    """A fault of `step`: a function changes the state and the moments that it returns."""
+    return lambda of: {"step": lambda self, *args: change(*of.step(self, *args))}
+
+
+def with_start(make):
+    """A fault of `initial_state`: a function of the named tuple, and of the number of streams."""
+    return lambda of: {"initial_state": lambda self, count, sample=None: make(of.State, count)}
+
+
 FAULTS = {
     "a step without moments": (
-        lambda of: {"step": lambda self, *args: of.step(self, *args)[0]},
-        r"step must return a state and a Step .*got Weights\(weights complex128",
+        with_result(lambda state, step: state),
+        r"step must return a state and a Step .*got Weights\(weights: complex128",
     ),
-    "a step that returns another type": (
-        lambda of: {"step": lambda self, *args: ([None], of.step(self, *args)[1])},
+    "a step with a mean for moments": (
+        with_result(lambda state, step: (state, step.filtered.mean)),
+        r"step must return a state and a Step .* and complex128 \[",
+    ),
+    "another type": (
+        with_result(lambda state, step: ([state.weights], step)),
         r"step must return a state of the shapes and dtypes .* got a list",
     ),
-    "a step that returns another shape": (
-        lambda of: {
-            "step": lambda self, state, sample: (
-                type(state)(state.weights[:, :1]),
-                of.step(self, state, sample)[1],
-            )
-        },
+    "another shape": (
+        with_result(lambda state, step: (type(state)(state.weights[:, :1]), step)),
         r"step must return a state of the shapes and dtypes .* got Weights",
     ),
+    "another dtype": (
+        with_result(lambda state, step: (type(state)(tf.cast(state.weights, "complex64")), step)),
+        r"step must return a state of the shapes and dtypes .* got Weights\(weights: complex64",
+    ),
+    "nothing for a tensor": (
+        with_result(lambda state, step: (type(state)(None), step)),
+        r"got Weights\(weights: a NoneType\)",
+    ),
+    "moments of no stream": (
+        with_result(lambda state, step: (state, step.map(lambda a: a[0]))),
+        r"step must return moments \[B, \.\.\.\] for the B = .* streams",
+    ),
+    "no innovation": (
+        with_result(lambda state, step: (state, step._replace(innovation=None))),
+        r"step must return moments .* got a NoneType",
+    ),
     "no batch axis": (
-        lambda of: {
-            "initial_state": lambda self, *_: of.State(tf.zeros([TAPS], tf.complex128)),
-        },
-        r"weights of .*initial_state\(batch_size\) must be a tensor \[batch_size, \.\.\.\]",
+        with_start(lambda State, count: State(tf.zeros([TAPS], "complex128"))),
+        r"the initial state of a Faulty must have arrays \[B, \.\.\.\], here B = 1, got Weights",
     ),
     "a Python number": (
-        lambda of: {"initial_state": lambda self, *_: of.State(0.0)},
-        "initial_state.* must be a tensor .* got a float",
+        with_start(lambda State, count: State(0.0)),
+        r"must have arrays \[B, \.\.\.\], here B = 1, got Weights\(weights: float32 \[\]\)",
     ),
-    "no State": (
-        lambda of: {"State": None},
-        "State must be the named tuple that .*initial_state returns, got None",
+    "another named tuple": (
+        with_start(lambda State, count: Others(tf.zeros([count, TAPS], "complex128"))),
+        r"must be a named tuple of the type Faulty\.State, which is a Weights, got Others",
     ),
+    "a tuple": (
+        with_start(lambda State, count: (tf.zeros([count, TAPS], "complex128"),)),
+        r"must be a named tuple of the type Faulty\.State, which is a Weights, got a tuple",
+    ),
+    "no State": (lambda of: {"State": None}, r"of the type Faulty\.State, which is None, got"),
 }
 
 
@@ -234,12 +268,39 @@ def test_name_all_drivers_the_fault_of_a_cell(cell, fault):
     faulty = type("Faulty", (cell,), methods(cell))
     d, u = series()
     for call in (
-        lambda: Recursive(faulty(TAPS))((d, u)),
+        lambda: Recursive(faulty(TAPS))((d[:1], u[:1])),
         lambda: Online(faulty(TAPS)).step(d[0, 0], inputs=u[0, 0]),
         lambda: cgp.Bank(faulty(TAPS)).update(["a"], d[:1, 0], inputs=u[:1, 0]),
     ):
         with pytest.raises(TypeError, match=message):
             call()
+
+
+def test_may_arrays_of_a_cell_be_of_numpy(cell):
+    d, u = series()
+    arrays = {
+        "initial_state": lambda self, n, sample=None: cell.State(np.zeros([n, TAPS], complex))
+    }
+    of_numpy = type("OfNumPy", (cell,), arrays)(TAPS)
+    layer = Online(of_numpy)
+    assert_same(layer.process(d, inputs=u).predicted.mean, reference(d, u)[0])
+    assert_same(Recursive(of_numpy)((d, u))["predicted_mean"], reference(d, u)[0])
+    samples = cgp.online.Sample(tf.constant(d), inputs=tf.constant(u))
+    state, _ = of_numpy.scan(cell.State(np.zeros([2, TAPS], complex)), samples)
+    assert_same(state.weights, reference(d, u)[2])
+
+
+def test_is_a_model_of_a_cell_made_in_a_graph(cell):
+    d, u = series()
+    layers = []
+
+    @tf.function
+    def outputs():
+        if not layers:
+            layers.append(Recursive(cell(TAPS)))
+        return layers[0]((d, u))["predicted_mean"]
+
+    assert_same(outputs(), reference(d, u)[0])
 
 
 def test_has_a_cell_without_places_no_x_in_a_bank(cell):

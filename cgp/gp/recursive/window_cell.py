@@ -216,11 +216,13 @@ class WindowCell(GaussianProcessCell):
         return window_state(*self._extra_fields)(*state[:-1])
 
     def from_shown(self, state: Any) -> Any:
-        """A state with the noise of points: zero where no sample has come with one."""
+        """A state with the noise of points, which is zero where no sample has come with one."""
         fields = self.State._fields
         is_short = isinstance(state, tuple | list) and len(state) == len(fields) - 1
         if is_short and fields[-1] == "noise_variance":
-            return self.State(*state, tf.zeros(tf.shape(state[3]), self.real_dtype))
+            age = state[3]
+            shape = tf.shape(age) if tf.is_tensor(age) else np.shape(age)
+            return self.State(*state, tf.zeros(shape, self.real_dtype))
         return state
 
     def check_stored(self, arrays: Sequence[np.ndarray]) -> None:
@@ -370,6 +372,9 @@ class WindowCell(GaussianProcessCell):
         if inputs is not None:
             raise ValueError("a process has no known inputs")
         x = as_points(ahead, self.real_dtype)
+        if self.dimensions is None:  # no sample yet
+            cell = self.of_dimensions(x.shape[-1])
+            return cell.forecast(cell.initial_state(1), ahead)
         streams = state.size.shape[0]
         x = tf.broadcast_to(x, [streams, *x.shape[-2:]])
         return self.predict(state, Sample(None, x)).map(np.asarray)

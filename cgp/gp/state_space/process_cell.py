@@ -85,6 +85,7 @@ class ProcessCell(GaussianProcessCell):
     streams_axis = -1  # the compiled step has the streams side by side
     traces_blocks = False
     dimensions = 1
+    unsound = NOT_FINITE
 
     def __init__(
         self,
@@ -284,19 +285,17 @@ class ProcessCell(GaussianProcessCell):
             raise ValueError(f"x must be [M], or [B, M, 1] of B streams or keys, got {x.shape}")
         x = np.broadcast_to(x, [len(state.x), *x.shape[-2:]])
         self.range.admit(x)
+        state = PlacedState(*map(tf.constant, state))
+        if np.isnan(state.x).any():  # no sample yet: the prior at the first place
+            state = self.initial_arrays(len(x), Sample(None, x.min(axis=1)))
         back = x[..., 0] < np.asarray(state.x)[:, None]
         if back.any():
             raise ValueError(f"x lies before the last sample: got {x[back][0, 0]:g}")
-        state = PlacedState(*map(tf.constant, state))
         return self.predict(state, Sample(None, tf.constant(x))).map(np.array)
 
     def is_sound(self, state: PlacedState, step: Step) -> tf.Tensor:
         """Whether state and variances are finite: a NaN noise variance leaves the state finite."""
         return all_finite((state, step.predicted.variance, step.filtered.variance))
-
-    def refusal(self) -> ValueError:
-        """The error of a state that would not be finite."""
-        return ValueError(NOT_FINITE)
 
     def scan(self, state: PlacedState, samples: Sample) -> tuple[PlacedState, Step]:
         """Filters a block, `[T]` or `[B, T]`, called eagerly: NumPy arrays."""
