@@ -44,7 +44,7 @@ def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | No
         raise ValueError(
             "x is missing: a process needs the inputs of samples, update(keys, z, x)"
             if sample.x is None
-            else "x is given, which samples of this estimator do not have: give inputs="
+            else "x is given, which samples of this estimator do not have"
         )
     places = None if sample.x is None else _as_places(sample.x, count, dimensions)
     optional = {}

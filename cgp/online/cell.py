@@ -176,9 +176,8 @@ class Cell(abc.ABC):
             zeros = tf.zeros_like(a)
             return zeros * np.nan if _is_inexact(zeros) else zeros
 
-        state = self.initial_state(batch_size)
-        form, name = getattr(self, "State", None), type(self).__name__
-        return tf.nest.map_structure(blank, checked_initial(state, form, batch_size, name))
+        state = checked_initial(self, self.initial_state(batch_size), batch_size)
+        return tf.nest.map_structure(blank, state)
 
     blank_is_current = True
     """Whether the blank state is the same at all hyperparameters."""
@@ -250,11 +249,13 @@ class Cell(abc.ABC):
         Raises:
             TypeError, ValueError: Arrays of other shapes or dtypes; values that are not finite.
         """
-        first, state = self.initial_state(1), self.from_shown(state)
-        if not isinstance(state, tuple | list) or len(state) != len(first):
-            raise TypeError(f"a state must be a tuple ({', '.join(first._fields)}), got {state!r}")
+        initial, state = self.initial_state(1), self.from_shown(state)
+        if not isinstance(state, tuple | list) or len(state) != len(initial):
+            raise TypeError(
+                f"a state must be a tuple ({', '.join(initial._fields)}), got {state!r}"
+            )
         arrays, sizes = [], set()
-        for name, a, like in zip(first._fields, state, first, strict=True):
+        for name, a, like in zip(initial._fields, state, initial, strict=True):
             array, dtype = self.checked_field(name, a, like.dtype), like.dtype.as_numpy_dtype
             shape = tuple(like.shape[1:])
             if not np.can_cast(array.dtype, dtype, "same_kind"):
@@ -593,15 +594,15 @@ def _is_inexact(a: Any) -> bool:
 def advance(cell: Cell, state: Any, sample: Sample) -> tuple[Any, Step]:
     """A step of the streams that a sample has arrived for; the state of others stays as it is."""
     result = cell.step(state, sample._replace(arrived=None))
-    after, step = checked_result(result, state, type(cell).__name__)
+    next_state, step = checked_result(cell, state, result)
     if sample.arrived is None:
-        return after, step
+        return next_state, step
 
     def chosen(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         return tf.where(tf.reshape(sample.arrived, [-1] + [1] * (a.shape.rank - 1)), a, b)
 
     innovation = chosen(step.innovation, nan(step.innovation.dtype))
-    return tf.nest.map_structure(chosen, after, state), step._replace(innovation=innovation)
+    return tf.nest.map_structure(chosen, next_state, state), step._replace(innovation=innovation)
 
 
 def _fields_of(spec: Sample) -> str:

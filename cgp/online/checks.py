@@ -42,8 +42,5 @@ def series_of(cell: Cell, inputs: Any) -> Sample:
 
 def initial_state_of(cell: Cell, samples: Sample) -> Any:
     """The initial state of the streams of series `[B, T, ...]`, in the form that a cell has."""
-    first = samples.map(lambda a: a[:, 0])
-    state = cell.initial_state(tf.shape(samples.z)[0], first)
-    return checked_initial(
-        state, getattr(cell, "State", None), samples.z.shape[0], type(cell).__name__
-    )
+    state = cell.initial_state(tf.shape(samples.z)[0], samples.map(lambda a: a[:, 0]))
+    return checked_initial(cell, state, samples.z.shape[0])

@@ -63,25 +63,25 @@ def step_outputs(step: Step) -> Outputs:
     return outputs
 
 
-def checked_initial(state: Any, form: Any, streams: int | None, name: str) -> Any:
+def checked_initial(cell: Any, state: Any, streams: int | None) -> Any:
     """The state of streams before any sample, of tensors.
 
     Args:
+        cell: The cell; its `State` is the named tuple that a state is.
         state: The state that a method of the cell returned.
-        form: `State` of the cell, the named tuple that a state is.
         streams: The size of the first axis, B; None where a graph does not know it.
-        name: The name of the cell.
 
     Raises:
         TypeError: Another type, or arrays without the axis of streams.
     """
+    name, form = type(cell).__name__, getattr(cell, "State", None)
     if type(state) is not form or not hasattr(state, "_asdict"):
-        form = f"a {form.__name__}" if isinstance(form, type) else repr(form)
+        expected = f"a {form.__name__}" if isinstance(form, type) else repr(form)
         raise TypeError(
             f"the initial state of a {name} must be a named tuple of the type {name}.State, which "
-            f"is {form}, got {described(state)}"
+            f"is {expected}, got {described(state)}"
         )
-    state = type(state)(*map(_as_tensor, state))
+    state = form(*map(_as_tensor, state))
     if not all(tf.is_tensor(a) and _fits(a.shape[:1], [streams]) for a in state):
         raise TypeError(
             f"the initial state of a {name} must have arrays [B, ...], here B = {streams}, got "
@@ -90,33 +90,34 @@ def checked_initial(state: Any, form: Any, streams: int | None, name: str) -> An
     return state
 
 
-def checked_result(result: Any, state: Any, name: str) -> tuple[Any, Step]:
+def checked_result(cell: Any, state: Any, result: Any) -> tuple[Any, Step]:
     """The state after a step of a cell, of tensors, and the moments of the step.
 
     Args:
-        result: The pair that `step` returned.
+        cell: The cell.
         state: The state before the step, whose shapes and dtypes the next one has.
-        name: The name of the cell.
+        result: The pair that `step` returned.
 
     Raises:
         TypeError: No such pair, a state of another form, moments without the axis of streams.
     """
-    is_pair = isinstance(result, tuple | list) and len(result) == 2
+    name, is_pair = type(cell).__name__, isinstance(result, tuple | list) and len(result) == 2
     if not is_pair or not isinstance(result[1], Step):
         got = " and ".join(map(described, result)) if is_pair else described(result)
         raise TypeError(
             f"{name}.step must return a state and a Step (see cgp.online.step_of), got {got}"
         )
-    after, step = result
-    if type(after) is type(state):
-        after = type(state)(*map(_as_tensor, after))
-    if type(after) is not type(state) or not all(
+    next_state, step = result
+    has_form = type(next_state) is type(state)
+    if has_form:
+        next_state = type(state)(*map(_as_tensor, next_state))
+    if not has_form or not all(
         tf.is_tensor(a) and a.dtype == b.dtype and _fits(a.shape, b.shape)
-        for a, b in zip(after, state, strict=True)
+        for a, b in zip(next_state, state, strict=True)
     ):
         raise TypeError(
             f"{name}.step must return a state of the shapes and dtypes of the state before, "
-            f"{described(state)}, got {described(after)}"
+            f"{described(state)}, got {described(next_state)}"
         )
     for a in (*step.predicted, step.innovation, *step.filtered):
         if not tf.is_tensor(a) or not _fits(a.shape[:1], state[0].shape[:1]):
@@ -124,7 +125,7 @@ def checked_result(result: Any, state: Any, name: str) -> tuple[Any, Step]:
                 f"{name}.step must return moments [B, ...] for the B = {state[0].shape[0]} streams "
                 f"of the state, got {described(a)}"
             )
-    return after, step
+    return next_state, step
 
 
 def _as_tensor(a: Any) -> Any:
