@@ -292,7 +292,7 @@ OTHERS = {
         lambda: layers.Recursive(cgp.RecursiveGP), TypeError, "must be a KalmanFilter.*got <class"),
     "layers: a dictionary for a pair": (
         lambda: layers.Recursive(cgp.RecursiveGP(RBF(1.0, 1.0), 0.1))({"x": X[None], "z": Z[None]}),
-        TypeError, r"an array, or the pair \(x, z\) of a process, got a dict"),
+        TypeError, r"an array, or a tuple of arrays such as \(x, z\) of a process, got a dict"),
     "layers: whole numbers for parts": (
         lambda: layers.ToComplex()(np.ones((3, 2), int)), TypeError, r"parts.astype\(float\)"),
     "plotting: points without a posterior": (
