@@ -13,7 +13,7 @@ def cell_of(estimator: Any, driver: str) -> Cell:
     """The cell of an estimator, or a cell itself.
 
     Raises:
-        TypeError: Neither.
+        TypeError: Neither; a cell without a `State`.
     """
     cell = estimator if isinstance(estimator, Cell) else getattr(estimator, "cell", None)
     if isinstance(estimator, type) or not isinstance(cell, Cell):
@@ -22,7 +22,17 @@ def cell_of(estimator: Any, driver: str) -> Cell:
             f"{driver} must be a KalmanFilter, a RecursiveGP, a StateSpaceGP or a "
             f"cgp.online.Cell, got {got}"
         )
+    check_state_type(cell)
     return cell
+
+
+def check_state_type(cell: Cell) -> None:
+    """Raises a TypeError for a cell whose `State` is not a class of named tuples."""
+    state_type = getattr(cell, "State", None)
+    if not isinstance(state_type, type) or not hasattr(state_type, "_fields"):
+        raise TypeError(
+            f"{type(cell).__name__}.State must be a class of named tuples, got {state_type!r}"
+        )
 
 
 def series_of(cell: Cell, inputs: Any) -> Sample:

@@ -12,7 +12,7 @@ from cgp.distributions.marginals import Step
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.online.cell import Cell, Outputs, Piece, Sample
-from cgp.online.checks import initial_state_of, series_of
+from cgp.online.checks import check_state_type, initial_state_of, series_of
 from cgp.online.saved_model import served_step
 from cgp.online.stream import Stream
 from cgp.training import Model
@@ -170,7 +170,7 @@ class Online(RunsOnline, Model):
         name: A name.
 
     Raises:
-        TypeError: Not a cell.
+        TypeError: Not a cell, or one without a `State`.
 
     Example:
         >>> import cgp
@@ -183,6 +183,7 @@ class Online(RunsOnline, Model):
     def __init__(self, cell: Cell, name: str | None = None, **kwargs: Any):
         if not isinstance(cell, Cell):
             raise TypeError(f"cell must be a cgp.online.Cell, got {type(cell).__name__}")
+        check_state_type(cell)
         real = cell.sample_spec().z.dtype.real_dtype.name
         super().__init__(name=name, dtype=real, autocast=False, **kwargs)
         require_one_replica(self, "an Online layer")

@@ -74,12 +74,11 @@ def checked_initial(cell: Any, state: Any, streams: int | None) -> Any:
     Raises:
         TypeError: Another type, or arrays without the axis of streams.
     """
-    name, form = type(cell).__name__, getattr(cell, "State", None)
-    if type(state) is not form or not hasattr(state, "_asdict"):
-        expected = f"a {form.__name__}" if isinstance(form, type) else repr(form)
+    name, form = type(cell).__name__, cell.State
+    if type(state) is not form:
         raise TypeError(
             f"the initial state of a {name} must be a named tuple of the type {name}.State, which "
-            f"is {expected}, got {described(state)}"
+            f"is a {form.__name__}, got {described(state)}"
         )
     state = form(*map(_as_tensor, state))
     if not all(tf.is_tensor(a) and _fits(a.shape[:1], [streams]) for a in state):

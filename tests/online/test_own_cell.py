@@ -1,5 +1,6 @@
 """A cell of a user's own, that of the page about it, in every driver."""
 
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -258,7 +259,14 @@ FAULTS = {
         with_start(lambda State, count: (tf.zeros([count, TAPS], "complex128"),)),
         r"must be a named tuple of the type Faulty\.State, which is a Weights, got a tuple",
     ),
-    "no State": (lambda of: {"State": None}, r"of the type Faulty\.State, which is None, got"),
+    "no State": (
+        lambda of: {"State": None},
+        r"Faulty\.State must be a class of named tuples, got None",
+    ),
+    "no State, and blank states of its own": (
+        lambda of: {"State": None, "blank_state": lambda self, count: of.State(np.zeros(count))},
+        r"Faulty\.State must be a class of named tuples, got None",
+    ),
 }
 
 
@@ -274,6 +282,57 @@ def test_name_all_drivers_the_fault_of_a_cell(cell, fault):
     ):
         with pytest.raises(TypeError, match=message):
             call()
+
+
+def with_check(cell, check):
+    """A cell that checks samples against its state by a function of them."""
+    method = lambda self, arrays, sample: check(sample)  # noqa: E731
+    return type("Checking", (cell,), {"check_against": method})(TAPS)
+
+
+def test_is_a_block_refused_as_a_whole_before_its_first_chunk_is_taken(cell):
+    checked_lengths = []
+
+    def check(sample):
+        checked_lengths.append(sample.z.shape[1])
+        if np.any(np.abs(sample.z) > 10.0):
+            raise ValueError("an observation is too large")
+
+    d, u = (np.repeat(a, 20, axis=1) for a in series())
+    layer = Online(with_check(cell, check))
+    layer.process(d, inputs=u)
+    assert min(checked_lengths) < d.shape[1], "the block has one chunk"
+    weights = layer.state.weights
+    checked_lengths.clear()
+    d[0, -1] = 11.0
+    with pytest.raises(ValueError, match="too large"):
+        layer.process(d, inputs=u)
+    assert checked_lengths == [d.shape[1]]
+    assert_same(layer.state.weights, weights)
+
+
+def test_does_reset_wait_for_a_step_of_another_thread(cell):
+    has_begun, goes_on = threading.Event(), threading.Event()
+
+    def wait(sample):
+        has_begun.set()
+        assert goes_on.wait(60)
+
+    d, u = series()
+    layer = Online(with_check(cell, wait))
+    layer.set_state(cell.State(np.ones([2, TAPS], complex)))
+    step = threading.Thread(target=lambda: layer.step(d[:, 0], inputs=u[:, 0]))
+    reset = threading.Thread(target=layer.reset)
+    step.start()
+    assert has_begun.wait(60)
+    reset.start()
+    reset.join(0.5)
+    is_waiting = reset.is_alive()
+    goes_on.set()
+    step.join()
+    reset.join()
+    assert is_waiting
+    assert_same(layer.state.weights, 0.0)
 
 
 def test_may_arrays_of_a_cell_be_of_numpy(cell):
