@@ -164,7 +164,7 @@ class Bank:
         with self._mutex:
             try:
                 states.forget_sizes()
-                samples = checked_samples(states.cell, len(keys), sample, states.dimensions)
+                samples = checked_samples(states.cell, len(keys), sample)
                 states.cell = states.cell.sized_for(samples)
                 states.renew()
                 plan = states.slots.plan(keys)

@@ -11,14 +11,13 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.online.cell import Cell, RefusedSample, Sample
 
 
-def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | None) -> Sample:
+def checked_samples(cell: Cell, count: int, sample: Sample) -> Sample:
     """The samples of keys as arrays, in the dtypes of the estimator.
 
     Args:
         cell: The cell of their states.
         count: The number of their keys, B.
         sample: z `[B, ...]`, x `[B]` or `[B, D]`, and whatever else the estimator takes.
-        dimensions: D, None for any.
 
     Returns:
         The samples, `[B, ...]`, z NaN where missing.
@@ -46,7 +45,7 @@ def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | No
             if sample.x is None
             else "x is given, which samples of this estimator do not have"
         )
-    places = None if sample.x is None else _as_places(sample.x, count, dimensions)
+    places = None if spec.x is None else _as_places(sample.x, count, spec.x.shape[0])
     optional = {}
     for name in ("inputs", "noise_variance", "group"):
         a = getattr(sample, name)
@@ -87,7 +86,7 @@ def _broadcast(a: np.ndarray, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _as_places(x: ArrayLike, count: int, dimensions: int | None) -> np.ndarray:
-    """Inputs as an array `[B, D]`, in their own dtype."""
+    """Inputs as an array `[B, D]`, in their own dtype; D is None before the first key shows it."""
     places = np.asarray(as_array(x, "x"))
     if places.shape[:1] != (count,) or places.ndim > 2:
         raise ValueError(f"x must be [{count}] or [{count}, D], got shape {places.shape}")

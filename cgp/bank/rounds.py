@@ -30,11 +30,20 @@ def turns(slots: np.ndarray) -> np.ndarray:
 
 
 def rounds(slots: np.ndarray, width: int) -> Iterator[np.ndarray]:
-    """The numbers of samples, at most `width` at a time, of different keys, each key in order."""
+    """The numbers of samples, at most `width` at a time, of different keys, each key in order.
+
+    Within a round samples are in the order of their slots, so that states lie side by side.
+    """
     turn = turns(slots)
     ends = np.cumsum(np.bincount(turn))
-    for samples in np.split(np.argsort(turn, kind="stable"), ends[:-1]):
+    for samples in np.split(np.lexsort((slots, turn)), ends[:-1]):
         yield from (samples[i : i + width] for i in range(0, len(samples), width))
+
+
+def _as_slice(slots: np.ndarray) -> np.ndarray | slice:
+    """Ascending slots as a slice where they have no gaps: arrays indexed by it are not copied."""
+    first, last = int(slots[0]), int(slots[-1])
+    return slice(first, last + 1) if last - first + 1 == len(slots) else slots
 
 
 class Rounds:
@@ -82,13 +91,15 @@ class Rounds:
             return specs.map(lambda a: np.zeros((0, *a.shape[1:]), a.dtype.as_numpy_dtype))
         results: Any = None
         for at in rounds(slots, self.width):
-            before = [a[slots[at]] for a in rows]
+            index = _as_slice(slots[at])
+            states = [a[index] for a in rows]
             try:
-                after, step = step_of(before, samples.map(lambda a: a[at]))  # noqa: B023
+                next_states, step = step_of(states, samples.map(lambda a: a[at]))  # noqa: B023
             except ValueError as error:
-                raise self._refused(step_of, rows, slots, samples, at, error) from error
-            for a, changed in zip(rows, after, strict=True):
-                a[slots[at]] = changed
+                raise self._refused(step_of, rows, slots, samples, np.sort(at), error) from error
+            for a, changed in zip(rows, next_states, strict=True):
+                if not np.may_share_memory(a, changed):  # else a step has changed a view in place
+                    a[index] = changed
             if results is None:
                 results = step.map(lambda a: np.empty((len(slots), *a.shape[1:]), a.dtype))
             for to, a in zip(tf.nest.flatten(results), tf.nest.flatten(step), strict=True):
@@ -143,7 +154,7 @@ class Rounds:
             self._compiled = self._cell.compiled(None) if is_for_rounds else None
             self._values = values
         if self._compiled is not None and self._compiled.serves(state, sample, values):
-            step = self._compiled(state, sample)  # in place: the arrays are copies
+            step = self._compiled(state, sample)  # in place; unchanged where it fails
             if step is None:
                 raise self._cell.refusal()
             return state, step

@@ -64,12 +64,6 @@ class States:
         if not len(self.slots):
             self.cell = self._unsized
 
-    @property
-    def dimensions(self) -> int | None:
-        """The number of dimensions of places; None if any will do, as there is no key yet."""
-        spec = self.cell.sample_spec()
-        return None if spec.x is None else spec.x.shape[0]
-
     def make_room(self) -> None:
         """Makes the arrays as long as there are slots."""
         if self.cell is not self._cell_of_rows:  # of other sizes, or the first: no row counts
