@@ -153,8 +153,11 @@ class IntegerIndex:
             return np.full(len(keys), ABSENT)
         order = np.argsort(keys)  # searches in order find what they need in the cache
         sorted_keys = keys[order]
-        at = np.minimum(np.searchsorted(self._keys, sorted_keys), len(self._keys) - 1)
         slots = np.empty(len(keys), np.int64)
+        if np.array_equal(sorted_keys, self._keys):  # all keys, once: the call that most banks get
+            slots[order] = self._slots
+            return slots
+        at = np.minimum(np.searchsorted(self._keys, sorted_keys), len(self._keys) - 1)
         slots[order] = np.where(self._keys[at] == sorted_keys, self._slots[at], ABSENT)
         return slots
 

@@ -264,6 +264,8 @@ def exactly(x: np.ndarray, dtype: Any) -> np.ndarray:
             f"x must be finite, and at most {LARGEST[name]:.2g} in modulus, got "
             f"{x[~(np.abs(x) <= LARGEST[name])][0]}"
         )
+    if x.dtype == dtype:
+        return x
     rounded = x.astype(dtype)
     lost = rounded.astype(x.dtype) != x
     if np.any(lost):

@@ -544,17 +544,27 @@ class ProcessWalk:
             moments.append(result)
         places[slots] = x  # of several samples of one key the last assignment counts
         predicted, filtered = (
-            Marginals(*(np.concatenate(arrays)[:, 0] for arrays in zip(*blocks, strict=True)))
+            Marginals(*(_joined(arrays)[:, 0] for arrays in zip(*blocks, strict=True)))
             for blocks in zip(*moments, strict=True)
         )
-        predicted, filtered = (m._replace(mean=m.mean + function) for m in (predicted, filtered))
+        for m in (predicted, filtered):
+            np.add(m.mean, function, out=m.mean)
         return Step(predicted, innovation(samples.z, predicted.mean), filtered)
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays of blocks as one, without a copy of a single one."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _places_before(places: np.ndarray, slots: np.ndarray, x: np.ndarray) -> np.ndarray:
     """The place of the sample before each one in its slot; for the first, the slot's last place."""
-    order = np.argsort(slots, kind="stable")
     before = places[slots]
+    numbers, last_number = np.arange(len(slots)), np.empty(len(places), np.int64)
+    last_number[slots] = numbers  # of several samples of one key the last assignment counts
+    if np.array_equal(last_number[slots], numbers):  # each key has one sample
+        return before
+    order = np.argsort(slots, kind="stable")
     repeats = np.flatnonzero(slots[order][1:] == slots[order][:-1])
     before[order[repeats + 1]] = x[order[repeats]]
     return before
