@@ -149,25 +149,26 @@ class KalmanCell(Cell):
     def initial_state(self, batch_size: Any, sample: Sample | None = None) -> StateArrays:
         """The initial state by the present matrices: mean `[B, n]`, factor `[B, n, n]`."""
         model = noise_of(self.learned_model.model())
-        chol = stored_cholesky(model.initial_chol, model.initial_covariance)
-        return self._initial(model, chol, batch_size)
-
-    def initial_arrays(self, batch_size: int, sample: Sample) -> StateArrays:
-        """`initial_state` without its gradient, which takes as long again."""
-        model = noise_of(self.learned_model.model())
-        return self._initial(model, model.initial_chol, batch_size)
-
-    def _initial(self, model: LinearGaussian, chol: tf.Tensor, batch_size: Any) -> StateArrays:
         mean = model.form.join(model.initial_mean)
+        chol = stored_cholesky(model.initial_chol, model.initial_covariance)
         mean = tf.reshape(mean, [-1, *mean.shape[-1:]])
         chol = tf.reshape(chol, [-1, *chol.shape[-2:]])
         return StateArrays(*(tf.broadcast_to(a, [batch_size, *a.shape[1:]]) for a in (mean, chol)))
 
+    def initial_arrays(self, batch_size: int, sample: Sample) -> StateArrays:
+        """`initial_state` by NumPy: a gradient and ops of TensorFlow take several times as long."""
+        model = noise_of(self.learned_model.model())
+        mean, chol = model.form.join(model.initial_mean), model.initial_chol
+        mean = np.reshape(mean, [-1, *mean.shape[-1:]])
+        chol = np.reshape(chol, [-1, *chol.shape[-2:]])
+        return StateArrays(*(np.broadcast_to(a, [batch_size, *a.shape[1:]]) for a in (mean, chol)))
+
     def blank_state(self, batch_size: int) -> StateArrays:
         """NaN, for streams that have not begun."""
         model, rows = self._model, self._model.F.shape[-1]
-        mean = tf.fill([batch_size, model.state_size], nan(model.state_dtype))
-        return StateArrays(mean, tf.fill([batch_size, rows, rows], nan(model.dtype)))
+        mean = np.full([batch_size, model.state_size], nan(model.state_dtype))
+        chol = np.full([batch_size, rows, rows], nan(model.dtype))
+        return StateArrays(*map(tf.constant, (mean, chol)))
 
     def check_first(self, sample: Sample, along: int = 0) -> None:
         """Raises a ValueError for observations with which a diffuse state cannot begin."""

@@ -214,7 +214,15 @@ class Stream:
             sample = sample.map(lambda a: np.asarray(a)[None])
         if is_block:
             sample = sample.map(lambda a: a[:, 0])
-        self.write(self.cell.initial_arrays(self.streams or 1, sample))
+        initial = self.cell.as_stored(self.cell.initial_arrays(self.streams or 1, sample))
+        for a, initial_values in zip(self.arrays_by_stream(), initial, strict=True):
+            a[...] = initial_values
+        self._arrays_changed()
+
+    def _arrays_changed(self) -> None:
+        """Tells the variables that `arrays` have changed in place."""
+        for variable in self.variables:
+            variable.changed()
 
     def set(self, state: Any) -> None:
         """Assigns a state at the present hyperparameters, `[B, ...]`."""
@@ -354,8 +362,7 @@ class Stream:
             if self._compiled.serves(arrays, sample, self._values):
                 step = self._compiled(arrays, sample)
                 if step is not None:
-                    for variable in self.variables:
-                        variable.changed()
+                    self._arrays_changed()
                 return step
         return self._take_traced(sample, is_block)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from cgp import native
 from cgp.distributions.marginals import Marginals
-from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.models.linear_gaussian import LinearGaussian
 
 NOT_FINITE = (
     "the state would not be finite any more, and is as it was: the matrices of the model, or its "
@@ -37,8 +37,7 @@ def step_matrices(model: LinearGaussian) -> StepMatrices:
     """The matrices of a model that does not vary over time."""
     matrices = []
     for matrix in (model.F, model.Q_factor, model.H, model.R):
-        a = with_time(matrix).numpy()
-        a = np.moveaxis(a.reshape(-1, *a.shape[-2:]), 0, -1)
+        a = np.moveaxis(np.reshape(matrix, [-1, *matrix.shape[-2:]]), 0, -1)
         matrices.append(np.ascontiguousarray(a, model.dtype.as_numpy_dtype))
     return StepMatrices(*matrices)
 
