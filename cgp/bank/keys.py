@@ -154,7 +154,7 @@ class IntegerIndex:
         order = np.argsort(keys)  # searches in order find what they need in the cache
         sorted_keys = keys[order]
         slots = np.empty(len(keys), np.int64)
-        if np.array_equal(sorted_keys, self._keys):  # all keys, once: the call that most banks get
+        if np.array_equal(sorted_keys, self._keys):  # each key once: no search is needed
             slots[order] = self._slots
             return slots
         at = np.minimum(np.searchsorted(self._keys, sorted_keys), len(self._keys) - 1)

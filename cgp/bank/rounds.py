@@ -32,7 +32,8 @@ def turns(slots: np.ndarray) -> np.ndarray:
 def rounds(slots: np.ndarray, width: int) -> Iterator[np.ndarray]:
     """The numbers of samples, at most `width` at a time, of different keys, each key in order.
 
-    Within a round samples are in the order of their slots, so that states lie side by side.
+    Samples of a round are taken in the order of their slots, where their states lie side by side.
+    Of several samples that fail an error may so name one that is not the first.
     """
     turn = turns(slots)
     ends = np.cumsum(np.bincount(turn))
@@ -115,7 +116,7 @@ class Rounds:
         at: np.ndarray,
         error: ValueError,
     ) -> Exception:
-        """The error of a round whose step fails; it names the first sample that fails by itself."""
+        """The error of samples whose step fails; it names the first that fails by itself."""
         for i in at:
             row = slots[i : i + 1]
             try:

@@ -216,7 +216,7 @@ class Stream:
             sample = sample.map(lambda a: a[:, 0])
         initial = self.cell.as_stored(self.cell.initial_arrays(self.streams or 1, sample))
         for a, initial_values in zip(self.arrays_by_stream(), initial, strict=True):
-            a[...] = initial_values
+            np.copyto(a, initial_values)  # which refuses complex values for real ones
         self._arrays_changed()
 
     def _arrays_changed(self) -> None:
