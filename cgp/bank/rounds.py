@@ -29,22 +29,25 @@ def turns(slots: np.ndarray) -> np.ndarray:
     return turn
 
 
-def rounds(slots: np.ndarray, width: int) -> Iterator[np.ndarray]:
-    """The numbers of samples, at most `width` at a time, of different keys, each key in order.
+def rounds(slots: np.ndarray) -> Iterator[np.ndarray]:
+    """The numbers of samples of different keys, each key in order.
 
-    Samples of a round are taken in the order of their slots, where their states lie side by side.
-    Of several samples that fail an error may so name one that is not the first.
+    Samples of a round are in the order of their slots, where their states lie side by side.
     """
     turn = turns(slots)
     ends = np.cumsum(np.bincount(turn))
-    for samples in np.split(np.lexsort((slots, turn)), ends[:-1]):
-        yield from (samples[i : i + width] for i in range(0, len(samples), width))
+    yield from np.split(np.lexsort((slots, turn)), ends[:-1])
+
+
+def _blocks(a: np.ndarray, width: int) -> list[np.ndarray]:
+    """An array in blocks of at most `width` elements."""
+    return np.split(a, range(width, len(a), width))
 
 
 def _as_slice(slots: np.ndarray) -> np.ndarray | slice:
     """Ascending slots as a slice where they have no gaps: arrays indexed by it are not copied."""
-    first, last = int(slots[0]), int(slots[-1])
-    return slice(first, last + 1) if last - first + 1 == len(slots) else slots
+    start, stop = int(slots[0]), int(slots[-1]) + 1
+    return slice(start, stop) if stop - start == len(slots) else slots
 
 
 class Rounds:
@@ -91,20 +94,22 @@ class Rounds:
             specs = self._graph_of(rows, samples).structured_outputs[-1]
             return specs.map(lambda a: np.zeros((0, *a.shape[1:]), a.dtype.as_numpy_dtype))
         results: Any = None
-        for at in rounds(slots, self.width):
-            index = _as_slice(slots[at])
-            states = [a[index] for a in rows]
-            try:
-                next_states, step = step_of(states, samples.map(lambda a: a[at]))  # noqa: B023
-            except ValueError as error:
-                raise self._refused(step_of, rows, slots, samples, np.sort(at), error) from error
-            for a, changed in zip(rows, next_states, strict=True):
-                if not np.may_share_memory(a, changed):  # else a step has changed a view in place
-                    a[index] = changed
-            if results is None:
-                results = step.map(lambda a: np.empty((len(slots), *a.shape[1:]), a.dtype))
-            for to, a in zip(tf.nest.flatten(results), tf.nest.flatten(step), strict=True):
-                to[at] = a
+        for round_samples in rounds(slots):
+            for block, at in enumerate(_blocks(round_samples, self.width)):
+                index = _as_slice(slots[at])
+                states = [a[index] for a in rows]
+                try:
+                    next_states, step = step_of(states, samples.map(lambda a: a[at]))  # noqa: B023
+                except ValueError as error:
+                    remaining = np.sort(round_samples[block * self.width :])
+                    raise self._refused(step_of, rows, slots, samples, remaining, error) from error
+                for a, changed in zip(rows, next_states, strict=True):
+                    if not np.may_share_memory(a, changed):  # else changed in place, as a view
+                        a[index] = changed
+                if results is None:
+                    results = step.map(lambda a: np.empty((len(slots), *a.shape[1:]), a.dtype))
+                for to, a in zip(tf.nest.flatten(results), tf.nest.flatten(step), strict=True):
+                    to[at] = a
         return results
 
     def _refused(
@@ -113,16 +118,25 @@ class Rounds:
         rows: list[np.ndarray],
         slots: np.ndarray,
         samples: Sample,
-        at: np.ndarray,
+        remaining: np.ndarray,
         error: ValueError,
     ) -> Exception:
-        """The error of samples whose step fails; it names the first that fails by itself."""
-        for i in at:
-            row = slots[i : i + 1]
+        """The error of a round whose step fails; it names the first sample that fails by itself."""
+
+        def error_of(at: np.ndarray) -> ValueError | None:
             try:
-                step_of([a[row] for a in rows], samples.map(lambda a: a[i : i + 1]))  # noqa: B023
+                step_of([a[slots[at]] for a in rows], samples.map(lambda a: a[at]))
             except ValueError as refused:
-                return RefusedSample(i, str(refused), type(refused))
+                return refused
+            return None
+
+        for at in _blocks(remaining, self.width):
+            if error_of(at) is None:
+                continue
+            for i in at:
+                refused = error_of(np.array([i]))
+                if refused is not None:
+                    return RefusedSample(i, str(refused), type(refused))
         return error
 
     def _step(

@@ -6,6 +6,7 @@ import pytest
 import cgp
 from cgp import native, statespace
 from cgp.kernels import IntegratedRandomWalk
+from cgp.likelihoods import StudentT
 from tests.bank.streams import MAKE, Alone, Samples, assert_same, flat, kalman, process, window
 from tests.layers.models import normals
 from tests.long_cases import long_except
@@ -285,6 +286,17 @@ def test_is_a_state_that_fails_found_among_those_beside_it():
     with pytest.raises(ValueError, match=r"not be finite.*sample 13, of key 13"):
         bank.update(keys, np.ones((20, 2), complex))
     assert bank.to_bytes() == before
+
+
+@pytest.mark.parametrize("likelihood", [None, StudentT(4.0)])
+def test_is_the_first_of_several_samples_named_that_are_refused(likelihood):
+    bank, count = cgp.Bank(process()()), 600  # more than go through a step together
+    bank.update(np.arange(count), np.full(count, 1j), np.ones(count))
+    stored, x = bank.to_bytes(), np.full(count, 2.0)
+    x[[3, 590]] = 0.5
+    with pytest.raises(ValueError, match="sample 3, of key 596"):
+        bank.update(np.arange(count)[::-1], np.full(count, 1j), x, likelihood=likelihood)
+    assert bank.to_bytes() == stored
 
 
 @pytest.mark.parametrize(
