@@ -27,7 +27,7 @@ from cgp.comparison import Comparison, compare
 from cgp.distributions import ComplexNormal
 from cgp.frames import to_frame, to_xarray
 from cgp.gp import ExactGP, RecursiveGP, StateSpaceGP, means
-from cgp.layers import KalmanFilter
+from cgp.layers import KalmanFilter, RecursiveLeastSquares
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.training import (
     Functional,
@@ -51,6 +51,7 @@ __all__ = [
     "Model",
     "NotPositiveDefiniteError",
     "RecursiveGP",
+    "RecursiveLeastSquares",
     "StateSpaceGP",
     "callbacks",
     "clone_model",

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions import marginals, principal_axes, squared_radius
-from cgp.distributions.marginals import Prediction, labelled_moments
+from cgp.distributions.marginals import Prediction, Step, labelled_moments, within_gate
 from cgp.linalg.arguments import ArrayLike, as_numbers, is_missing, squared_modulus
 from cgp.observations import check_no_infinity, check_same_labels
 
@@ -127,6 +127,37 @@ def log_predictive_densities(z: ArrayLike, prediction: Prediction) -> np.ndarray
         raise ValueError(f"{points}: their variance is zero in some direction")
     distance = along**2 / larger + across**2 / smaller
     return -np.log(2 * np.pi) - 0.5 * (np.log(larger) + np.log(smaller) + distance)
+
+
+def gate(step: Step, probability: float) -> np.ndarray:
+    """Whether the observations of a step lie inside their gate: an ellipsoid around the prediction.
+
+    `step.nis ≤ χ²⁻¹(probability)`, with two degrees of freedom for each observed component, of a
+    real series one. A right observation of a right model lies inside with this probability
+    (Bar-Shalom, Li & Kirubarajan, *Estimation with Applications to Tracking and Navigation*, 2001,
+    §1.5). `step(z, gate=probability)` of the filters skips what lies outside.
+
+    Args:
+        step: The result of `step` or `process`.
+        probability: The probability of the gate, between 0 and 1, such as 0.999.
+
+    Returns:
+        Bool, one for each observation, `[...]`; True where nothing is observed.
+
+    Raises:
+        TypeError: Not a `Step`.
+        ValueError: A probability that is not between 0 and 1.
+
+    Example:
+        >>> import cgp
+        >>> model = cgp.statespace.LinearGaussian([[0j]], [[1.0]], [[1.0]], [[1.0]])
+        >>> step = cgp.KalmanFilter(model).step(3.0 + 3.0j)
+        >>> float(step.nis), [bool(cgp.metrics.gate(step, p)) for p in (0.99, 0.9999)]
+        (18.0, [False, True])
+    """
+    if not isinstance(step, Step):
+        raise TypeError(f"step must be the Step of a filter, got {type(step).__name__}")
+    return within_gate(step, probability)
 
 
 def coverage(z: ArrayLike, prediction: Prediction, probability: float = 0.95) -> float:

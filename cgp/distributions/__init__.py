@@ -7,11 +7,12 @@ from cgp.distributions.complex_normal import (
     principal_axes,
     squared_radius,
 )
-from cgp.distributions.marginals import Marginals, Step, marginals
+from cgp.distributions.marginals import JointMoments, Marginals, Step, marginals
 
 __all__ = [
     "ComplexNormal",
     "Ellipses",
+    "JointMoments",
     "Marginals",
     "Step",
     "ellipses",

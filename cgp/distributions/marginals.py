@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
 
 import numpy as np
+import scipy.special
 
 from cgp.distributions.complex_normal import ComplexNormal
 from cgp.linalg.arguments import as_numbers
@@ -28,6 +29,20 @@ class Marginals(NamedTuple):
 
 
 @short_repr
+class JointMoments(NamedTuple):
+    """The second moments of all components together, NumPy arrays `[..., M, M]`."""
+
+    covariance: np.ndarray
+    """`E[(z−m)(z−m)ᴴ]`."""
+    pseudo_covariance: np.ndarray
+    """`E[(z−m)(z−m)ᵀ]`; of a real observation the covariance."""
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Self:
+        """Applies a function to both arrays."""
+        return type(self)(function(self.covariance), function(self.pseudo_covariance))
+
+
+@short_repr
 class Step(NamedTuple):
     """The result of an online filter for a sample, or, stacked over time, for a block."""
 
@@ -37,11 +52,58 @@ class Step(NamedTuple):
     """The observation minus its predicted mean, complex; NaN where missing."""
     filtered: Marginals
     """The posterior of the latent signal given the observations so far, this one included."""
+    joint: JointMoments | tuple[()] = ()
+    """The second moments of the prediction over all components; empty for observations that are
+    numbers, whose moments are in `predicted`."""
+    outside_gate: np.ndarray | tuple[()] = ()
+    """Whether the observation of each stream lay outside of the gate and was skipped, bool; empty
+    for a step without a gate."""
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Self:
-        """Applies a function to each array, also of both distributions."""
-        predicted, filtered = self.predicted.map(function), self.filtered.map(function)
-        return type(self)(predicted, function(self.innovation), filtered)
+        """Applies a function to each array, also inside the distributions."""
+        return type(self)(
+            self.predicted.map(function),
+            function(self.innovation),
+            self.filtered.map(function),
+            self.joint.map(function) if self.joint else (),
+            () if isinstance(self.outside_gate, tuple) else function(self.outside_gate),
+        )
+
+    @property
+    def innovation_covariance(self) -> np.ndarray:
+        """The covariance S of the innovation, noise included, `[..., M, M]`.
+
+        Of an estimator whose observations are numbers it is their variance, `[...]`.
+        """
+        return self.joint.covariance if self.joint else self.predicted.variance
+
+    @property
+    def innovation_pseudo_covariance(self) -> np.ndarray:
+        """The pseudo-covariance of the innovation, as `innovation_covariance`; zero if proper."""
+        return self.joint.pseudo_covariance if self.joint else self.predicted.pseudo_variance
+
+    @property
+    def nis(self) -> np.ndarray:
+        """The normalised innovation squared, real, `[...]`: NaN where nothing is observed.
+
+        The squared Mahalanobis distance of the observation, `vᵀ S⁻¹ v` of the real composite
+        `v = [Re; Im]` of the innovation; `2 vᴴ S⁻¹ v` where it is proper. If the model is right it
+        is χ² with two degrees of freedom for each observed component, of real series with one
+        (Bar-Shalom, Li & Kirubarajan, *Estimation with Applications to Tracking and Navigation*,
+        2001, §5.4).
+
+        Example:
+            >>> import cgp
+            >>> model = cgp.statespace.LinearGaussian([[0j]], [[1.0]], [[1.0]], [[1.0]])
+            >>> float(cgp.KalmanFilter(model).step(2.0 + 0j).nis)
+            4.0
+        """
+        covariance, innovation = self.innovation_covariance, self.innovation
+        pseudo = self.innovation_pseudo_covariance
+        if not self.joint:  # numbers: a vector of one component
+            covariance, pseudo = covariance[..., None, None], pseudo[..., None, None]
+            innovation = np.asarray(innovation)[..., None]
+        return normalized_innovation_squared(innovation, covariance, pseudo)
 
     def marginals(self) -> Marginals:
         """The one-step prediction of the observation, which is compared with data."""
@@ -84,29 +146,43 @@ class Step(NamedTuple):
                 raise TypeError(f"each member must be a Step, got {type(step).__name__}")
         if not steps:
             raise ValueError("there are no steps to stack")
-        # The three fields may differ: a state has other components than an observation.
+        # The fields may differ: a state has other components than an observation.
         shapes = [tuple(np.shape(a) for a in _arrays(step)) for step in steps]
         for t, step_shapes in enumerate(shapes):
+            if len(step_shapes) != len(shapes[0]):
+                raise ValueError(
+                    f"steps must be those of one filter, all with a gate or none: step 0 has "
+                    f"{len(shapes[0])} arrays, step {t} has {len(step_shapes)}"
+                )
             for expected, shape in zip(shapes[0], step_shapes, strict=True):
                 if shape != expected:
                     raise ValueError(
                         f"steps must have one shape: step 0 has arrays of shape {expected}, "
                         f"step {t} of shape {shape}. Stack those of one filter alone"
                     )
-        fields = zip(*map(_arrays, steps), strict=True)
-        try:
-            arrays = [np.stack(series, axis) for series in fields]
-        except np.exceptions.AxisError as error:
-            raise ValueError(
-                f"arrays of shape {shapes[0][0]} cannot be stacked along axis {axis}: expected −1 "
-                "for steps of a RecursiveGP or a StateSpaceGP, −2 for those of a KalmanFilter"
-            ) from error
-        return cls(Marginals(*arrays[:3]), arrays[3], Marginals(*arrays[4:]))
+        # From the start, as joint moments have one axis of components more.
+        place = axis if axis >= 0 else np.ndim(steps[0].innovation) + 1 + axis
+        arrays = iter(_stacked(list(map(_arrays, steps)), axis, place))
+        return steps[0].map(lambda _: next(arrays))
 
 
-def _arrays(step: Step) -> tuple[np.ndarray, ...]:
-    """The seven arrays of a step, in their order."""
-    return (*step.predicted, step.innovation, *step.filtered)
+def _arrays(step: Step) -> list[np.ndarray]:
+    """The arrays of a step, in their order."""
+    arrays: list[np.ndarray] = []
+    step.map(lambda a: arrays.append(a))  # type: ignore[func-returns-value, arg-type, return-value]
+    return arrays
+
+
+def _stacked(rows: list[list[np.ndarray]], axis: int, place: int) -> list[np.ndarray]:
+    try:
+        if place < 0:
+            raise np.exceptions.AxisError(axis, np.ndim(rows[0][0]))
+        return [np.stack(series, place) for series in zip(*rows, strict=True)]
+    except np.exceptions.AxisError as error:
+        raise ValueError(
+            f"arrays of shape {np.shape(rows[0][0])} cannot be stacked along axis {axis}: expected "
+            "−1 for steps of a RecursiveGP or a StateSpaceGP, −2 for those of a KalmanFilter"
+        ) from error
 
 
 def innovation(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -116,6 +192,62 @@ def innovation(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
     if missing.any():
         deviation[missing] = complex(np.nan, np.nan) if np.iscomplexobj(z) else np.nan
     return deviation
+
+
+def normalized_innovation_squared(
+    innovation: np.ndarray, covariance: np.ndarray, pseudo_covariance: np.ndarray
+) -> np.ndarray:
+    """`vᵀ S⁻¹ v` of the observed components of innovations `[..., M]`, of their real composites.
+
+    Args:
+        innovation: The innovation v, complex or real; NaN where missing.
+        covariance: `[..., M, M]`.
+        pseudo_covariance: Likewise; not used for a real innovation.
+
+    Returns:
+        Real, `[...]`; NaN where no component is observed, infinite where S is singular and v
+        contradicts it.
+    """
+    v, S = innovation, covariance
+    if np.iscomplexobj(innovation):
+        K, C = covariance, pseudo_covariance
+        v = np.concatenate([innovation.real, innovation.imag], axis=-1)
+        # With z = x + iy: K = E[xx + yy] + i E[yx − xy], C = E[xx − yy] + i E[yx + xy].
+        rows = [[(K + C).real, (C - K).imag], [(K + C).imag, (K - C).real]]
+        S = 0.5 * np.concatenate([np.concatenate(row, axis=-1) for row in rows], axis=-2)
+    observed = ~np.isnan(v)
+    if not observed.all():  # missing components: v = 0 with the identity as covariance
+        v = np.where(observed, v, 0.0)
+        both = observed[..., :, None] & observed[..., None, :]
+        S = np.where(both, S, np.eye(v.shape[-1], dtype=v.dtype))
+    try:
+        square = np.sum(v * np.linalg.solve(S, v[..., None])[..., 0], axis=-1)
+    except np.linalg.LinAlgError:
+        square = _singular_square(v, S)
+    return np.where(observed.any(axis=-1), square, np.nan)[()]
+
+
+def _singular_square(v: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """`vᵀ S⁺ v`, infinite where v is not in the range of S."""
+    variances, axes = np.linalg.eigh(S)
+    along = np.einsum("...ik,...i->...k", axes, v) ** 2
+    rounding = v.shape[-1] * np.finfo(v.dtype).eps
+    certain = variances <= rounding * variances[..., -1:]
+    contradicts = certain & (along > rounding * np.sum(v**2, axis=-1, keepdims=True))
+    squares = np.where(certain, 0.0, along / np.where(certain, 1.0, variances))
+    return np.where(contradicts.any(axis=-1), np.inf, squares.sum(axis=-1))
+
+
+def within_gate(step: Step, probability: float) -> np.ndarray:
+    """Whether each observation of a step lies inside its gate: `cgp.metrics.gate`."""
+    if not 0.0 < probability < 1.0:
+        raise ValueError(f"probability of a gate must be between 0 and 1, got {probability!r}")
+    observed = ~np.isnan(step.innovation)
+    count = observed.sum(axis=-1) if step.joint else observed.astype(int)
+    degrees = count * (2 if np.iscomplexobj(step.innovation) else 1)
+    # The quantile of χ² with k degrees of freedom: twice that of the gamma distribution of k/2.
+    limit = 2.0 * scipy.special.gammaincinv(0.5 * np.maximum(degrees, 1), probability)
+    return np.asarray((count == 0) | (step.nis <= limit))[()]
 
 
 class Result(Protocol):

@@ -5,6 +5,7 @@ from cgp.layers.gp_interpolator import GPInterpolator
 from cgp.layers.kalman_filter import KalmanFilter
 from cgp.layers.learned_model import Covariance, Matrix
 from cgp.layers.recursive import Recursive
+from cgp.layers.recursive_least_squares import RecursiveLeastSquares
 
 __all__ = [
     "Covariance",
@@ -13,5 +14,6 @@ __all__ = [
     "Matrix",
     "RealImag",
     "Recursive",
+    "RecursiveLeastSquares",
     "ToComplex",
 ]

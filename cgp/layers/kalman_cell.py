@@ -1,7 +1,7 @@
 """The Kalman filter of one sample, as a cell, and the moments of series, by name."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import keras
@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp import native
-from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.distributions.marginals import Step, innovation
 from cgp.layers.learned_model import LearnedModel
 from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.layers.model_config import layers_of
@@ -36,17 +36,23 @@ from cgp.statespace.linearization.linearized_model import (
 from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.model_base import whole_steps
+from cgp.statespace.online.matrices_of_step import (
+    checked_matrices,
+    with_matrices_of_steps,
+)
 from cgp.statespace.online.native_step import (
     NOT_FINITE,
     CompiledStep,
     CompiledWalk,
     StepMatrices,
+    StepMoments,
     step_matrices,
 )
 from cgp.statespace.online.online_step import (
     StateArrays,
     check_state_factor,
     checked_samples,
+    joint_of,
     of_one_step,
     update_and_predict,
 )
@@ -238,6 +244,11 @@ class KalmanCell(Cell):
             self._likelihood.check(z)
         return Sample(z, inputs=inputs), streams
 
+    def with_matrices(self, sample: Sample, matrices: Mapping[str, ArrayLike | None]) -> Sample:
+        """A sample with F, Q, H and R, as arguments of `KalmanFilter.step`, for its step."""
+        checked = checked_matrices(self.learned_model.start, matrices, sample.z.shape[:-1])
+        return sample._replace(**checked)
+
     def _checked_inputs(
         self, inputs: Any, z: np.ndarray, streams: int | None, along: int
     ) -> np.ndarray:
@@ -256,16 +267,24 @@ class KalmanCell(Cell):
 
     # --- steps -----------------------------------------------------------------------------------
 
+    def _model_of(self, state: StateArrays, series: Sample) -> AnyModel:
+        """The model of series `[..., T, M]` that begin with a state."""
+        model = self.learned_model.model().starting_from(*self.as_stored(state))
+        return with_matrices_of_steps(model, series.matrices())
+
     def step(self, state: StateArrays, sample: Sample) -> tuple[StateArrays, Step]:
         """Predicts observations `[B, M]`, updates the state with them, and leads it to the next."""
-        z = sample.z[:, None]  # a series of one step
-        inputs = None if sample.inputs is None else sample.inputs[:, None]
-        model = self.learned_model.model().starting_from(*self.as_stored(state))
-        model, inputs, correction = self._linearized(model, z, inputs)
+        samples = sample.map(lambda a: a[:, None])  # series of one step
+        z = samples.z
+        model, inputs, correction = self._linearized(
+            self._model_of(state, samples), z, samples.inputs
+        )
         series = Series(model, z, inputs=inputs)
         system, start, H, R, d = of_one_step(series)
         forms = (model.form, model.observation_form)
-        after, predicted, filtered = update_and_predict(*forms, system, H, R, d, start, None)
+        after, predicted, filtered, covariance = update_and_predict(
+            *forms, system, H, R, d, start, None
+        )
         mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in after)
         if correction is not None:  # NaN where no normal posterior was found
             mean += real_as(0.0 * correction, mean.dtype)
@@ -275,7 +294,8 @@ class KalmanCell(Cell):
             for batch_last in (predicted, filtered)
         )
         deviation = tf.where(is_nan(sample.z), nan(z.dtype), sample.z - observation.mean)
-        return self.from_stored([mean, chol]), Step(observation, deviation, posterior)
+        joint = joint_of(model.observation_form, first(covariance))
+        return self.from_stored([mean, chol]), Step(observation, deviation, posterior, joint)
 
     def _linearized(
         self,
@@ -288,12 +308,13 @@ class KalmanCell(Cell):
 
     def scan(self, state: StateArrays, samples: Sample) -> tuple[StateArrays, Step]:
         """Filters a block, `[T, M]` or `[B, T, M]`, called eagerly: NumPy arrays."""
-        model = self.learned_model.model().starting_from(*self.as_stored(state))
+        model = self._model_of(state, samples)
         model, inputs, _ = self._linearized(model, samples.z, samples.inputs)
         block = process_block(model, samples.z, inputs)
         last = None if block.inputs is None else block.inputs[..., -1, :]
         after = ahead(model, block.last_mean, block.last_chol, last)
-        return self.from_stored(after), _step_of(samples.z, block.predicted, block.states)
+        moments = StepMoments(block.predicted, block.states, block.joint)
+        return self.from_stored(after), _step_of(samples.z, moments)
 
     # --- series ----------------------------------------------------------------------------------
 
@@ -417,6 +438,8 @@ class CompiledKalman:
             return False
         if self._matrices.renew():
             self._step = CompiledStep(self._matrices.of_step, self._streams, self._is_composite)
+        if sample.R is not None:
+            return leaves_no_exact_observation(sample.R)
         return self._matrices.are_for_core
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
@@ -424,8 +447,13 @@ class CompiledKalman:
         if sample.inputs is not None:
             drift = self._matrices.drift(sample.inputs).reshape(self._streams or 1, -1)
             self._step.set(drift=np.ascontiguousarray(drift.T))
+        matrices = sample.matrices()
+        if matrices:
+            self._step.set(**{name: _batch_last(a) for name, a in matrices.items()})
         moments = self._step(sample.z, *arrays)
-        return None if moments is None else _step_of(sample.z, *moments)
+        if matrices:
+            self._step.set(**{name: getattr(self._matrices.of_step, name) for name in matrices})
+        return None if moments is None else _step_of(sample.z, moments)
 
 
 class KalmanWalk:
@@ -450,8 +478,18 @@ class KalmanWalk:
         moments = self._walk(matrices, samples.z, slots, *rows)
         if isinstance(moments, int):
             raise RefusedSample(moments, NOT_FINITE)
-        return _step_of(samples.z, *moments)
+        return _step_of(samples.z, moments)
 
 
-def _step_of(z: np.ndarray, predicted: Marginals, filtered: Marginals) -> Step:
-    return Step(predicted, innovation(z, predicted.mean), filtered)
+def _batch_last(a: np.ndarray) -> np.ndarray:
+    """A matrix of each stream, `[B, rows, columns]`, or of one stream or all, with batch last."""
+    if a.ndim == 2:
+        return a[..., None]
+    if a.strides[0] == 0:  # which all streams share
+        return np.ascontiguousarray(a[0])[..., None]
+    return np.ascontiguousarray(np.moveaxis(a, 0, -1))
+
+
+def _step_of(z: np.ndarray, moments: StepMoments) -> Step:
+    predicted, filtered, joint = moments
+    return Step(predicted, innovation(z, predicted.mean), filtered, joint)

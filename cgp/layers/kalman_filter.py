@@ -345,31 +345,76 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
     # --- online ----------------------------------------------------------------------------------
 
     def step(
-        self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
+        self,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
+        *,
+        F: ArrayLike | None = None,
+        Q: ArrayLike | None = None,
+        H: ArrayLike | None = None,
+        R: ArrayLike | None = None,
+        gate: float | None = None,
     ) -> Step:
         """Predicts an observation, then updates the state with it.
+
+        F, Q, H and R take the place of the model's matrices for this step alone, learned ones
+        included: H and R belong to this observation, F and Q lead from it to the next one, like the
+        inputs. Where the way to an observation is known only when it comes, take two steps:
+        `step(nan, F=F, Q=Q)` leads to its time, and `step(z, F=identity, Q=zeros)` updates there.
 
         Args:
             z: `[M]`, or a number where M is 1, or `[B, M]` of B streams, as the first call decides;
                 NaN where missing.
             missing: Bool, broadcast against z: True where missing.
             inputs: Inputs to the next z, of a model with B: `[k]`, `[B, k]`, or a number if k is 1.
+            F: Transition matrix, `[n, n]`, or `[B, n, n]` of B streams.
+            Q: Covariance of the process noise, likewise; Q and R alone for a `NonlinearGaussian`.
+            H: Observation matrix, `[M, n]` or `[B, M, n]`.
+            R: Covariance of the observation noise, `[M, M]` or `[B, M, M]`. For a widely linear
+                model each is a matrix of the real composite, `[2M, 2n]`; or a complex one of a
+                linear map or of circular noise, `[M, n]`.
+            gate: A probability, such as 0.999: an observation outside of the gate that a right one
+                misses with one minus this probability is skipped, as if it were missing, and the
+                step says so in `outside_gate` (see `cgp.metrics.gate`).
 
         Returns:
-            `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction
-            of z (with an `Iterated` rule or a likelihood, of an approximation of z, and a forecast
-            only where z is missing), `innovation` z minus its mean, `filtered` the state after the
-            update. The first and last are `(mean, variance, pseudo_variance)`.
+            `Step`, NumPy: `predicted` is the one-step prediction of z (with an `Iterated` rule or a
+            likelihood, of an approximation of z, and a forecast only where z is missing),
+            `innovation` z minus its mean, `filtered` the state after the update. The first and last
+            are `(mean, variance, pseudo_variance)`; `innovation_covariance` and `nis` are of all
+            components together.
 
         Raises:
             TypeError: A real observation of a complex model, or a complex one of a real model.
             ValueError: A shape that does not fit the stream; infinite values; a model that varies
-                over time; matrices that are not finite. The state is then unchanged.
+                over time; matrices that are not finite; F or H of a model of functions; a
+                probability not between 0 and 1. The state is then unchanged.
+
+        Example:
+            >>> import numpy as np, cgp
+            >>> channel = cgp.statespace.LinearGaussian(
+            ...     0.99 * np.eye(2), 0.01 * np.eye(2), [[1.0, 0.0]], [[0.1 + 0j]])
+            >>> kf = cgp.KalmanFilter(channel)
+            >>> step = kf.step(0.9 + 0.2j, H=[[1.0, 1.0j]])  # two pilots, a row of each time
+            >>> step.innovation_covariance.round(2)
+            array([[1.11+0.j]])
         """
-        return self._take_sample(Sample(z, inputs=inputs), missing)
+        matrices = None
+        if F is not None or Q is not None or H is not None or R is not None:
+            matrices = {"F": F, "Q": Q, "H": H, "R": R}
+        return self._take_sample(Sample(z, inputs=inputs), missing, matrices=matrices, gate=gate)
 
     def process(
-        self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
+        self,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
+        *,
+        F: ArrayLike | None = None,
+        Q: ArrayLike | None = None,
+        H: ArrayLike | None = None,
+        R: ArrayLike | None = None,
     ) -> Step:
         """Filters a block of observations: `step` for each, in one compiled loop.
 
@@ -377,11 +422,16 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
             z: `[T, M]`, `[T]` where M is 1, or `[B, T, M]`; NaN where missing.
             missing: Bool, broadcast against z.
             inputs: `[T, k]` or `[B, T, k]`.
+            F: Transition matrices, one a time, `[T, n, n]` or `[B, T, n, n]`; or `[n, n]`.
+            Q: Covariances of the process noise, likewise.
+            H: Observation matrices, `[T, M, n]`, `[B, T, M, n]` or `[M, n]`.
+            R: Covariances of the observation noise, likewise.
 
         Returns:
             As `step`, stacked over time; errors as for `step`.
         """
-        return self._take_block(Sample(z, inputs=inputs), missing)
+        matrices = {"F": F, "Q": Q, "H": H, "R": R}
+        return self._take_block(Sample(z, inputs=inputs), missing, matrices=matrices)
 
     @property
     def state(self) -> StateArrays:

@@ -68,6 +68,8 @@ def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
 
     TensorFlow has no dtype for longdouble, which is a TypeError; masked elements are a ValueError.
     """
+    if type(x) is np.ndarray and x.dtype.char in "fdFD":  # at once: a step has no time for more
+        return x
     if _is_tensor(x):
         return tf.convert_to_tensor(x)
     refuse_containers(x, name)
@@ -221,7 +223,7 @@ def check_batches(**tensors: tuple[tf.Tensor, int]) -> tf.TensorShape:
 
     Each tensor comes with the number of its trailing axes that are not batch axes.
     """
-    shapes = [x.shape[:-rank] if rank else x.shape for x, rank in tensors.values()]
+    shapes = [tf.TensorShape(x.shape[:-rank] if rank else x.shape) for x, rank in tensors.values()]
     try:
         return reduce(tf.broadcast_static_shape, shapes)
     except ValueError:

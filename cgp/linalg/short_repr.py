@@ -14,9 +14,9 @@ def short_repr(cls: _Class) -> _Class:
     """A decorator of named tuples and dataclasses whose text has dtypes and shapes of arrays.
 
     It is `Name(field=dtype[shape], …)`. Numbers are shown as they are, and results inside by their
-    own text; each field has its own line where one line is too short for all. Arrays that
-    series share keep a batch axis of 1. A dataclass derived from a decorated one is made with
-    `repr=False`.
+    own text; each field has its own line where one line is too short for all. Empty fields, `()`,
+    are left out. Arrays that series share keep a batch axis of 1. A dataclass derived from a
+    decorated one is made with `repr=False`.
 
     Example:
         >>> import numpy as np
@@ -33,7 +33,8 @@ def short_repr(cls: _Class) -> _Class:
 def _text_of_result(result: Any) -> str:
     # The instance's own dictionary, since a field of a result may be computed when it is read.
     fields = vars(result) if dataclasses.is_dataclass(result) else result._asdict()
-    items = [f"{name}={_text_of_field(field)}" for name, field in fields.items()]
+    present = {name: a for name, a in fields.items() if not (isinstance(a, tuple) and not a)}
+    items = [f"{name}={_text_of_field(field)}" for name, field in present.items()]
     name = type(result).__name__
     line = f"{name}({', '.join(items)})"
     if len(line) <= _WIDTH:

@@ -22,6 +22,8 @@ from cgp.online.steps import checked_initial, checked_result, step_outputs
 from cgp.statespace.online.online_step import check_state_factor
 from cgp.training.saving import Outputs
 
+_MATRICES = ("F", "Q_factor", "H", "R")
+
 
 class Sample(NamedTuple):
     """A sample of each of B streams, or a block of T samples of each: `[B, T, ...]`.
@@ -42,10 +44,22 @@ class Sample(NamedTuple):
     """The group of the noise, int32, `[B]`."""
     arrived: Any = None
     """False for streams without a sample, whose state stays as it is; bool, `[B]`."""
+    F: Any = None
+    """The transition matrix from this sample to the next, working values, `[B, n, n]`."""
+    Q_factor: Any = None
+    """A factor of the covariance of the process noise on the way, `[B, n, q]`."""
+    H: Any = None
+    """The observation matrix of this sample, `[B, m, n]`."""
+    R: Any = None
+    """The covariance of its noise, `[B, m, m]`."""
 
     def map(self, function: Callable[[Any], Any]) -> "Sample":
         """The result of a function of each field that is used."""
         return Sample(*(None if a is None else function(a) for a in self))
+
+    def matrices(self) -> dict[str, Any]:
+        """The matrices of this sample by name, in place of those of a state-space model."""
+        return {name: a for name, a in zip(_MATRICES, self[-4:], strict=True) if a is not None}
 
 
 class RefusedSample(Exception):
@@ -337,6 +351,19 @@ class Cell(abc.ABC):
             if a.dtype.kind in "fc" and not np.isfinite(a).all():
                 raise ValueError(f"{name} must be finite, got {a}")
         return Sample(**fields), len(z) if batch else None
+
+    def with_matrices(self, sample: Sample, matrices: Mapping[str, ArrayLike | None]) -> Sample:
+        """A sample, as `check` returned it, with matrices in place of those of the model.
+
+        Args:
+            sample: The sample or block.
+            matrices: F, Q, H and R by name; None for the model's.
+
+        Raises:
+            TypeError: A cell whose model has no matrices.
+            ValueError: Matrices that do not fit.
+        """
+        raise TypeError(f"{type(self).__name__} has no matrices of a step")
 
     def check_streams(self, streams: int | None) -> None:
         """Raises a ValueError where there cannot be so many streams."""

@@ -1,6 +1,7 @@
 """Estimators that run online: a mixin for layers, and a layer of any cell."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.online.cell import Cell, Outputs, Piece, Sample
 from cgp.online.checks import check_state_type, initial_state_of, series_of
+from cgp.online.gate import gated_step
 from cgp.online.saved_model import served_step
 from cgp.online.stream import Stream
 from cgp.training import Model
@@ -64,23 +66,53 @@ class RunsOnline:
         return self._first_stream(self.cell.sized_for(sample), streams, sample)
 
     def _take_sample(
-        self, sample: Sample, missing: ArrayLike | None, likelihood: Likelihood | None = None
+        self,
+        sample: Sample,
+        missing: ArrayLike | None,
+        likelihood: Likelihood | None = None,
+        matrices: Mapping[str, ArrayLike | None] | None = None,
+        gate: float | None = None,
     ) -> Step:
+        """Takes a sample of a user.
+
+        Args:
+            sample: The sample.
+            missing: Bool, broadcast against z.
+            likelihood: The likelihood of this sample, or None.
+            matrices: Matrices for this step, as `Cell.with_matrices` takes them.
+            gate: The probability of a gate, outside of which an observation is skipped.
+        """
         sample, streams = self.cell.check(sample, missing)
-        if self.stream is not None and likelihood is None:  # there is no time for a context
+        if matrices:
+            sample = self.cell.with_matrices(sample, matrices)
+        # There is no time for a context.
+        if self.stream is not None and likelihood is None and gate is None:
             self.stream.check_number(streams, "z")
             return self.stream.step(sample)
         with self._undone_on_error():
             stream = self._stream_of(sample, streams, 0)
-            if likelihood is None:
-                return stream.step(sample)
-            before = stream.current_state(sample)
-            return self.cell.robust_step(before, sample, likelihood, stream.step)
+            take = functools.partial(self._take_likely, stream, likelihood)
+            if gate is None:
+                return take(sample)
+            return gated_step(sample, gate, stream.forecast_of, take)
+
+    def _take_likely(self, stream: Stream, likelihood: Likelihood | None, sample: Sample) -> Step:
+        """Takes a sample that has a likelihood of its own, or None."""
+        if likelihood is None:
+            return stream.step(sample)
+        before = stream.current_state(sample)
+        return self.cell.robust_step(before, sample, likelihood, stream.step)
 
     def _take_block(
-        self, samples: Sample, missing: ArrayLike | None, verbose: int | str = 0
+        self,
+        samples: Sample,
+        missing: ArrayLike | None,
+        verbose: int | str = 0,
+        matrices: Mapping[str, ArrayLike | None] | None = None,
     ) -> Step:
         samples, streams = self.cell.check(samples, missing, along=1)
+        if matrices:
+            samples = self.cell.with_matrices(samples, matrices)
         with self._undone_on_error():
             stream = self._stream_of(samples, streams, 1)
             return stream.process(samples, where_watched(verbose))

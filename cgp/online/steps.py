@@ -118,7 +118,7 @@ def checked_result(cell: Any, state: Any, result: Any) -> tuple[Any, Step]:
             f"{name}.step must return a state of the shapes and dtypes of the state before, "
             f"{described(state)}, got {described(next_state)}"
         )
-    for a in (*step.predicted, step.innovation, *step.filtered):
+    for a in (*step.predicted, step.innovation, *step.filtered, *step.joint):
         if not tf.is_tensor(a) or not _fits(a.shape[:1], state[0].shape[:1]):
             raise TypeError(
                 f"{name}.step must return moments [B, ...] for the B = {state[0].shape[0]} streams "

@@ -294,6 +294,19 @@ class Stream:
         """
         return self._taken(sample, is_block=False)
 
+    def forecast_of(self, sample: Sample) -> Step:
+        """The step of a sample, after which the state is as it was before."""
+        with self._mutex:
+            self.refresh()  # first: else the state of earlier hyperparameters would come back
+            state, is_new = [a.copy() for a in self.arrays()], self.is_new
+            try:
+                return self._taken(sample, is_block=False)
+            finally:
+                for a, before in zip(self.arrays(), state, strict=True):
+                    np.copyto(a, before)
+                self._arrays_changed()
+                self.is_new = is_new
+
     def process(self, samples: Sample, verbose: int | str = 0) -> Step:
         """Takes a block of samples, chunk by chunk, with a progress bar.
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from cgp.autograph import as_it_stands
 from cgp.distributions import forms
-from cgp.distributions.marginals import Marginals
+from cgp.distributions.marginals import JointMoments, Marginals
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.linalg.cholesky import stored_cholesky
@@ -16,7 +16,7 @@ from cgp.statespace.engines.chunked_engine import StateMoments, check_possible
 from cgp.statespace.linearization.linearized_model import AnyModel, linearized, measurable
 from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian
-from cgp.statespace.results import Filtered, covariance_marginals
+from cgp.statespace.results import Filtered, covariance_marginals, joint_moments
 from cgp.statespace.series import Series
 from cgp.statespace.switching import InteractingModels
 
@@ -248,6 +248,7 @@ class Block(NamedTuple):
     """The results of filtering a block of observations."""
 
     predicted: Marginals  # The predictions of the observations, `[..., T, m]`, NumPy
+    joint: JointMoments  # The same of all components together, `[..., T, m, m]`, NumPy
     states: Marginals  # The states after them, `[..., T, n]`, NumPy
     moments: StateMoments
     """The moments along the block, working values; series may share covariances."""
@@ -262,8 +263,10 @@ def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None 
     series = Series(model, z, inputs=inputs)
     result, form = moments(series), model.form
     means = model.observation_form.join(observed_means(model, result.predicted_means))
+    covariances = observation_moments(model, result)
     return Block(
-        covariance_marginals(means, observation_moments(model, result)),
+        covariance_marginals(means, covariances),
+        joint_moments(means, covariances),
         covariance_marginals(
             form.join(result.filtered_means), form.moments(result.filtered_covariances)
         ),

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments, form_of
-from cgp.distributions.marginals import Marginals
+from cgp.distributions.marginals import JointMoments, Marginals
 from cgp.linalg.arguments import real_diagonal, squared_modulus
 from cgp.linalg.short_repr import short_repr
 
@@ -56,6 +56,17 @@ def factor_marginals(means: tf.Tensor, chols: tf.Tensor) -> Marginals:
 def covariance_marginals(means: tf.Tensor, covariances: SecondMoments) -> Marginals:
     """The marginal moments, NumPy arrays, by the pair (K, C); batch axes are 1 where shared."""
     return _marginals(means, covariances.map(tf.linalg.diag_part))
+
+
+def joint_moments(means: tf.Tensor, covariances: SecondMoments) -> JointMoments:
+    """The pair (K, C) of each time of each series, NumPy; read-only where series share it."""
+    shape = (*means.shape, means.shape[-1])
+    covariance = np.broadcast_to(covariances.k.numpy(), shape)
+    if covariances.c is not None:
+        return JointMoments(covariance, np.broadcast_to(covariances.c.numpy(), shape))
+    # E(x − m)² of a real number is its variance; of a proper one it is zero.
+    pseudo = np.broadcast_to(np.zeros([], covariance.dtype), shape)
+    return JointMoments(covariance, pseudo if means.dtype.is_complex else covariance)
 
 
 def _marginals(means: tf.Tensor, variances: SecondMoments) -> Marginals:

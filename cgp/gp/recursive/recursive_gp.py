@@ -231,6 +231,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
         likelihood: Likelihood | None = None,
+        gate: float | None = None,
     ) -> Step:
         """Predicts a sample, then takes it in.
 
@@ -243,11 +244,15 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             noise_groups: The group of the observation, an integer or `[B]`, for a model whose
                 `noise_variance` has one value for each group.
             likelihood: A `StudentT`, by which outliers get more noise, or None.
+            gate: A probability, such as 0.999: an observation outside of the gate that a right one
+                misses with one minus this probability is skipped, as if it were missing, and the
+                step says so in `outside_gate` (see `cgp.metrics.gate`).
 
         Returns:
-            `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
+            `Step` of NumPy numbers, or arrays `[B]`: `predicted`
             is the distribution of z, its own noise included, before it was seen, `innovation` z
-            less its predicted mean, `filtered` the distribution of the signal after z was seen.
+            less its predicted mean, `filtered` the distribution of the signal after z was seen;
+            `nis` is the normalised square of the innovation.
             Distributions are `(mean, variance, pseudo_variance)`.
 
         Raises:
@@ -258,7 +263,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         """
         sample = Sample(z, x, None, noise_variance, noise_groups)
         with self.cell.translated_errors():
-            return self._take_sample(sample, missing, likelihood)
+            return self._take_sample(sample, missing, likelihood, gate=gate)
 
     def process(
         self,

@@ -251,6 +251,10 @@ class History(tf.Module):
         self._append(stream, samples, is_block=True)
         return step
 
+    def forecast_of(self, sample: Sample, streams: int | None) -> Step:
+        """The step of a sample, after which all is as it was; arguments and errors as `step`."""
+        return self._stream_of(streams).forecast_of(sample)
+
     def state_before(self, sample: Sample, streams: int | None) -> PlacedState:
         """The state from which a sample is predicted, `[B, ...]`; errors as for `step`."""
         stream = self._stream_of(streams)

@@ -478,8 +478,10 @@ class CompiledProcess:
             return None
         last[...] = x
         component = self._component
-        marginals = (m.map(lambda a: a[component]) for m in result)
-        predicted, filtered = (m._replace(mean=m.mean + function) for m in marginals)
+        predicted, filtered = (
+            m.map(lambda a: a[component]) for m in (result.predicted, result.filtered)
+        )
+        predicted, filtered = (m._replace(mean=m.mean + function) for m in (predicted, filtered))
         return Step(predicted, innovation(sample.z, predicted.mean)[()], filtered)
 
     def _transition(self, last: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -541,7 +543,7 @@ class ProcessWalk:
             result = self._walk(matrices, signal[block], slots[block], mean, chol)
             if isinstance(result, int):
                 raise RefusedSample(begin + result, NOT_FINITE)
-            moments.append(result)
+            moments.append((result.predicted, result.filtered))
         places[slots] = x  # of several samples of one key the last assignment counts
         predicted, filtered = (
             Marginals(*(_joined(arrays)[:, 0] for arrays in zip(*blocks, strict=True)))

@@ -28,6 +28,7 @@ from cgp.kernels.points import as_array, as_points
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, as_flag, is_nan, stateless_seed
 from cgp.online.cell import Outputs, Sample
+from cgp.online.gate import gated_step
 from cgp.online.steps import step_outputs
 from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online.online_step import StateArrays
@@ -324,6 +325,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
         likelihood: Likelihood | None = None,
+        gate: float | None = None,
     ) -> Step:
         """Predicts a sample, then updates the state with it, at constant cost.
 
@@ -336,11 +338,14 @@ class StateSpaceGP(MaximumLikelihoodGP):
             likelihood: A `cgp.likelihoods.StudentT`, by which an observation that is far from its
                 prediction counts as one of more noise; None for normal noise. The prediction still
                 assumes normal noise, and the sample keeps the noise that was found for it.
+            gate: A probability, such as 0.999: an observation outside of the gate that a right one
+                misses with one minus this probability is skipped, as if it were missing, and the
+                step says so in `outside_gate` (see `cgp.metrics.gate`).
 
         Returns:
-            `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
+            `Step` of NumPy numbers, or arrays `[B]`: `predicted`
             is the one-step prediction of z with its own noise, `innovation` z minus its predicted
-            mean, `filtered` the signal at x after the update.
+            mean, `filtered` the signal at x after the update; `nis` is its normalised square.
 
         Raises:
             TypeError: A real observation, a complex x, another precision, another likelihood.
@@ -355,12 +360,19 @@ class StateSpaceGP(MaximumLikelihoodGP):
         sample, streams = self.cell.check(
             Sample(z, place, noise_variance=noise_variance, group=noise_groups), missing
         )
-        if likelihood is None:
-            return self._history.step(sample, streams)
-        state = self._history.state_before(sample, streams)
-        return self.cell.robust_step(
-            state, sample, likelihood, lambda noisy: self._history.step(noisy, streams)
-        )
+        history = self._history
+
+        def take(sample: Sample) -> Step:
+            if likelihood is None:
+                return history.step(sample, streams)
+            state = history.state_before(sample, streams)
+            return self.cell.robust_step(
+                state, sample, likelihood, lambda noisy: history.step(noisy, streams)
+            )
+
+        if gate is None:
+            return take(sample)
+        return gated_step(sample, gate, lambda a: history.forecast_of(a, streams), take)
 
     def process(
         self,

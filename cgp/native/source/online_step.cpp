@@ -25,7 +25,7 @@ struct cgp_Matrix {
   int64_t batch;  // 1 where streams share it
 };
 struct cgp_Moments {
-  void *mean, *variance, *pseudo;
+  void *mean, *variance, *pseudo, *covariance, *pseudo_covariance;
 };
 // As cgp.statespace.online.native_step declares it.
 struct cgp_OnlineStep {
@@ -59,7 +59,8 @@ Input<T> input(cgp_Matrix matrix, int64_t size) {
 template <class T>
 typename OnlineStep<T>::Moments moments(cgp_Moments to) {
   using R = Real<T>;
-  return {static_cast<R*>(to.mean), static_cast<R*>(to.variance), static_cast<R*>(to.pseudo)};
+  return {static_cast<R*>(to.mean), static_cast<R*>(to.variance), static_cast<R*>(to.pseudo),
+          static_cast<R*>(to.covariance), static_cast<R*>(to.pseudo_covariance)};
 }
 
 enum Outcome : int { kDone = 0, kNotFinite = 1, kFailed = 2 };
@@ -210,9 +211,12 @@ class Walk {
   // Moments of k working components from a sample on.
   typename OnlineStep<T>::Moments from(const cgp_Moments& to, int64_t first, int64_t k) const {
     const bool pairs = is_complex<T> || given_.is_composite;
-    const int64_t at = first * (given_.is_composite ? k / 2 : k), parts = pairs ? 2 : 1;
-    auto [mean, variance, pseudo] = moments<T>(to);
-    return {mean + parts * at, variance + at, pseudo + parts * at};
+    const int64_t size = given_.is_composite ? k / 2 : k, parts = pairs ? 2 : 1;
+    const int64_t at = first * size, pair = parts * at * size;
+    auto [mean, variance, pseudo, covariance, pseudo_covariance] = moments<T>(to);
+    return {mean + parts * at, variance + at, pseudo + parts * at,
+            covariance ? covariance + pair : nullptr,
+            pseudo_covariance ? pseudo_covariance + pair : nullptr};
   }
 
   const cgp_OnlineWalk& given_;

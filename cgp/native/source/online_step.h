@@ -22,6 +22,7 @@ struct OnlineStep {
   // Of the observation before it is seen; and, after it, of H x or else of the state.
   struct Moments {
     R *mean, *variance, *pseudo;  // [B, k], complex ones as pairs; `pseudo` of a composite alone
+    R *covariance, *pseudo_covariance;  // [B, k, k], likewise; null where they are not asked for
   } predicted, filtered;
 };
 
@@ -163,29 +164,51 @@ CGP_INLINE bool set_moments(const OnlineStep<T>& step, Tile tile, const StepWork
   const auto covariance = [&](int64_t i, int64_t j) CGP_BODY {
     C sum = noise(i, j);
     for (int64_t k = 0; k < n; ++k) sum += spread[i * n + k] * conj(spread[j * n + k]);
-    return real(sum);
+    return sum;
   };
   R sound(0);  // or NaN
-  const auto put = [&](R x, One* start, int64_t i, int stride, int part) CGP_BODY {
+  const auto put_at = [&](R x, One* start, int64_t size, int64_t i, int stride, int part) CGP_BODY {
     One each[lanes_of<R>];
     store(x, each, tile.count);
     for (int64_t s = 0; s < tile.count; ++s)
-      start[((tile.first + s) * half + i) * stride + part] = each[s];
+      start[((tile.first + s) * size + i) * stride + part] = each[s];
+  };
+  const auto put = [&](R x, One* start, int64_t i, int stride, int part) CGP_BODY {
+    put_at(x, start, half, i, stride, part);
   };
   for (int64_t i = 0; i < half; ++i) {
-    R variance = covariance(i, i);
+    R variance = real(covariance(i, i));
     put(real(value[i]), to.mean, i, parts, 0);
     if (step.is_composite) {
-      const R other = covariance(i + half, i + half);
+      const R other = real(covariance(i + half, i + half));
       put(real(value[i + half]), to.mean, i, parts, 1);
       put(variance - other, to.pseudo, i, 2, 0);
-      put(R(2) * covariance(i, i + half), to.pseudo, i, 2, 1);
+      put(R(2) * real(covariance(i, i + half)), to.pseudo, i, 2, 1);
       variance += other;
     } else if constexpr (is_complex<T>) {
       put(imag(value[i]), to.mean, i, parts, 1);
     }
     put(variance, to.variance, i, 1, 0);
     sound += R(0) * variance;
+  }
+  for (int64_t i = 0; to.covariance && i < half * half; ++i) {
+    const int64_t row_of = i / half, column = i % half;
+    const C element = covariance(row_of, column);
+    if (!step.is_composite) {
+      put_at(real(element), to.covariance, half * half, i, parts, 0);
+      const R imaginary = row_of == column ? R(0) : imag(element);
+      if constexpr (is_complex<T>) put_at(imaginary, to.covariance, half * half, i, parts, 1);
+      continue;
+    }
+    // Of a = x + iy and b = u + iv: E[a b̄] = E[xu + yv] + i E[yu − xv], and E[a b] with the other
+    // signs.
+    const R xu = real(element), yv = real(covariance(row_of + half, column + half));
+    const R yu = real(covariance(row_of + half, column));
+    const R xv = real(covariance(row_of, column + half));
+    put_at(xu + yv, to.covariance, half * half, i, 2, 0);
+    put_at(yu - xv, to.covariance, half * half, i, 2, 1);
+    put_at(xu - yv, to.pseudo_covariance, half * half, i, 2, 0);
+    put_at(yu + xv, to.pseudo_covariance, half * half, i, 2, 1);
   }
   return all_positive(R(1) + sound);
 }

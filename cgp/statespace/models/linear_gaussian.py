@@ -369,6 +369,15 @@ class LinearGaussian(Settled):
             _covariances={**self._covariances, "initial_covariance": start},
         )
 
+    def with_matrices(self, **matrices: tf.Tensor) -> "LinearGaussian":
+        """The same model with other F, Q_factor, H or R, working values, which are not checked."""
+        covariances, noise = dict(self._covariances), matrices.copy()
+        if "Q_factor" in noise:
+            covariances["Q"] = FactoredCovariance.of_factor(noise.pop("Q_factor"))
+        if "R" in noise:
+            covariances["R"] = FactoredCovariance(noise.pop("R"))
+        return self._with(**noise, _covariances=covariances)
+
     def driven(self) -> "LinearGaussian":
         """The same model with a known input to each state component instead of process noise."""
         Q = FactoredCovariance(tf.zeros_like(self.Q), tf.zeros_like(self.Q_factor))

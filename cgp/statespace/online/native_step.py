@@ -7,13 +7,13 @@ same result to the last bit.
 """
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from cgp import native
-from cgp.distributions.marginals import Marginals
+from cgp.distributions.marginals import JointMoments, Marginals
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 
 NOT_FINITE = (
@@ -48,13 +48,19 @@ class MatrixArray(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("batch", ctypes.c_int64)]
 
 
+class _JointMomentArrays(native.MomentArrays):
+    """With the covariance and pseudo-covariance of all components; null to leave them out."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in JointMoments._fields)
+
+
 def _fields(count: str, *arrays: str) -> list[tuple[str, type]]:
     """The fields of both structures, as online_step.cpp declares them."""
     names = {
         ctypes.c_int64: ("n", "q", "m", count, "predicts_first", "is_composite"),
         MatrixArray: ("F", "Q_factor", "H", "R", "drift"),
         ctypes.c_void_p: arrays,
-        native.MomentArrays: ("predicted", "filtered"),
+        _JointMomentArrays: ("predicted", "filtered"),
     }
     return [(name, kind) for kind in names for name in names[kind]]
 
@@ -72,6 +78,21 @@ def _moment_types(dtype: np.dtype, is_composite: bool) -> tuple[bool, np.dtype, 
     is_complex = dtype.kind == "c" or is_composite
     real = np.zeros(0, dtype).real.dtype
     return is_complex, real, np.result_type(real, np.complex64) if is_complex else real
+
+
+class StepMoments(NamedTuple):
+    """The moments of a step."""
+
+    predicted: Marginals  # Of the observation before it was observed
+    filtered: Marginals  # Of the signal or state after it
+    joint: (
+        JointMoments | tuple[()]
+    )  # Of the predicted observation; empty for the signal of a process
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "StepMoments":
+        """Applies a function to each array."""
+        joint = self.joint.map(function) if self.joint else ()
+        return StepMoments(self.predicted.map(function), self.filtered.map(function), joint)
 
 
 class CompiledStep:
@@ -95,7 +116,7 @@ class CompiledStep:
     ):
         dtype = matrices.F.dtype
         self._function = native.function(f"cgp_online_step_{dtype.name}")
-        self._is_composite = is_composite
+        self._is_composite, self._predicts_first = is_composite, predicts_first
         (m, n), count = matrices.H.shape[:2], streams or 1
         self._z = np.zeros((m, count), dtype)
         self._kept: dict[str, np.ndarray] = {}  # the arrays that the C structure points to
@@ -113,18 +134,24 @@ class CompiledStep:
         for name, size in (("predicted", m), ("filtered", k)):
             shape = (*axes, size // (2 if self._is_composite else 1))
             kinds = {"mean": of_mean, "variance": real, "pseudo": of_mean}
+            if name == "predicted" and shape[-1] > 1 and not self._predicts_first:
+                pair = (*shape, shape[-1])
+                fields += [(f"{name} {moment}", of_mean, pair) for moment in JointMoments._fields]
             fields += [(f"{name} {moment}", kind, shape) for moment, kind in kinds.items()]
         results = np.zeros((), fields)
-        for name in ("predicted", "filtered"):
-            moments = getattr(self._arguments, name)
-            for moment in ("mean", "variance", "pseudo"):
-                setattr(moments, moment, results[f"{name} {moment}"].ctypes.data)
+        for name in results.dtype.names or ():
+            distribution, moment = name.split()
+            setattr(getattr(self._arguments, distribution), moment, results[name].ctypes.data)
         # E(x − m)² of a real number is its variance; of a proper one it is zero.
         third = "pseudo" if is_complex else "variance"
         self._names = [
             [f"{name} {moment}" for moment in ("mean", "variance", third)]
             for name in ("predicted", "filtered")
         ]
+        self._names_of_joint = None
+        if "predicted covariance" in results.dtype.names:
+            second = "pseudo_covariance" if is_complex else "covariance"
+            self._names_of_joint = ["predicted covariance", f"predicted {second}"]
         return results
 
     def set(self, **matrices: np.ndarray) -> None:
@@ -136,16 +163,13 @@ class CompiledStep:
             if name == "Q_factor":
                 self._arguments.q = a.shape[1]
 
-    def __call__(
-        self, z: np.ndarray, mean: np.ndarray, chol: np.ndarray
-    ) -> tuple[Marginals, Marginals] | None:
+    def __call__(self, z: np.ndarray, mean: np.ndarray, chol: np.ndarray) -> StepMoments | None:
         """Takes one observation of each stream, `[M]` or `[B, M]`, and replaces the state in place.
 
         Mean and factor are working values, `[n, B]` and `[n, n, B]`, contiguous.
 
         Returns:
-            The moments of the observation before it was seen, and of the signal or state after it;
-            None, and the state is unchanged, where it or a moment would not be finite.
+            The moments; None, and the state is unchanged, where it or a moment would not be finite.
         """
         if self._is_composite:
             z = np.concatenate([z.real, z.imag], axis=-1)
@@ -160,7 +184,12 @@ class CompiledStep:
             raise MemoryError("a step of an online filter needs more memory than there is")
         records = self._results.copy()
         predicted, filtered = (Marginals(*map(records.__getitem__, names)) for names in self._names)
-        return predicted, filtered
+        if self._predicts_first:
+            return StepMoments(predicted, filtered, ())
+        if self._names_of_joint is None:
+            return StepMoments(predicted, filtered, _of_one_component(predicted))
+        joint = JointMoments(*map(records.__getitem__, self._names_of_joint))
+        return StepMoments(predicted, filtered, joint)
 
 
 class CompiledWalk:
@@ -176,7 +205,7 @@ class CompiledWalk:
         slots: np.ndarray,
         mean: np.ndarray,
         chol: np.ndarray,
-    ) -> tuple[Marginals, Marginals] | int:
+    ) -> StepMoments | int:
         """Takes samples in their order, and changes the states.
 
         Args:
@@ -188,9 +217,8 @@ class CompiledWalk:
             chol: The factors of their covariances, `[S, n, n]`, contiguous; changed in place.
 
         Returns:
-            The moments of the observations before they were seen, and of the signals or states
-            after, `[B, k]`. Or, where a state or moment would not be finite, the number of that
-            sample; samples before it have been taken in.
+            The moments, `[B, k]`. Or, where a state or moment would not be finite, the number of
+            that sample; samples before it have been taken in.
         """
         (m, n), dtype = matrices["H"].shape[-2:], chol.dtype
         if self._is_composite:
@@ -209,14 +237,15 @@ class CompiledWalk:
         filtered = self._moments(
             arguments.filtered, dtype, len(z), m if self._predicts_first else n
         )
+        joint = () if self._predicts_first else self._joint(arguments.predicted, predicted)
         outcome = native.function(f"cgp_online_walk_{dtype.name}")(ctypes.byref(arguments))
         if outcome == 1:
             return int(arguments.refused)
         if outcome:
             raise MemoryError("the steps of online filters need more memory than there is")
-        return predicted, filtered
+        return StepMoments(predicted, filtered, joint)
 
-    def _moments(self, to: native.MomentArrays, dtype: np.dtype, samples: int, k: int) -> Marginals:
+    def _moments(self, to: _JointMomentArrays, dtype: np.dtype, samples: int, k: int) -> Marginals:
         """Arrays `[B, k]` for moments of k working components; the core is told where they are."""
         shape = (samples, k // 2 if self._is_composite else k)
         is_complex, real, of_mean = _moment_types(dtype, self._is_composite)
@@ -225,3 +254,21 @@ class CompiledWalk:
         pseudo = np.zeros(shape, of_mean) if is_complex else variance
         to.mean, to.variance, to.pseudo = (a.ctypes.data for a in (mean, variance, pseudo))
         return Marginals(mean, variance, pseudo)
+
+    @staticmethod
+    def _joint(to: _JointMomentArrays, predicted: Marginals) -> JointMoments:
+        """Arrays `[B, k, k]` for the joint moments of predicted components."""
+        samples, k = predicted.mean.shape
+        if k == 1:
+            return _of_one_component(predicted)
+        covariance = np.empty((samples, k, k), predicted.mean.dtype)
+        is_complex = np.iscomplexobj(covariance)
+        pseudo = np.zeros_like(covariance) if is_complex else covariance
+        to.covariance, to.pseudo_covariance = covariance.ctypes.data, pseudo.ctypes.data
+        return JointMoments(covariance, pseudo)
+
+
+def _of_one_component(predicted: Marginals) -> JointMoments:
+    """The joint moments of observations of one component, `[..., 1]`, which are its variances."""
+    covariance = predicted.variance.astype(predicted.mean.dtype)[..., None]
+    return JointMoments(covariance, predicted.pseudo_variance[..., None])

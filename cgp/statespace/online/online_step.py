@@ -10,7 +10,7 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.axes import as_code, remedy
 from cgp.distributions.forms import Form, form_of
-from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.distributions.marginals import JointMoments, Marginals, Step, innovation
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import (
     ArrayLike,
@@ -21,7 +21,7 @@ from cgp.linalg.arguments import (
     nan,
     real_as,
 )
-from cgp.linalg.batch_last import matmul, matvec
+from cgp.linalg.batch_last import adjoint, matmul, matvec
 from cgp.linalg.cholesky import check_factor
 from cgp.linalg.short_repr import short_repr
 from cgp.observations import as_observations, check_rounding, check_same_labels
@@ -43,10 +43,16 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
+from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.model_base import as_dtype
+from cgp.statespace.online.core_step import moments_by_core
+from cgp.statespace.online.matrices_of_step import (
+    checked_matrices,
+    with_matrices_of_steps,
+)
 from cgp.statespace.online.native_step import NOT_FINITE
-from cgp.statespace.series import Series, check_labels
+from cgp.statespace.series import Series, check_labels, known_inputs
 from cgp.statespace.switching import (
     InteractingModels,
     Modes,
@@ -308,6 +314,11 @@ def step(
     arrived: ArrayLike | None = None,
     rule: AnyRule | None = None,
     likelihood: Likelihood | None = None,
+    *,
+    F: ArrayLike | None = None,
+    Q: ArrayLike | None = None,
+    H: ArrayLike | None = None,
+    R: ArrayLike | None = None,
 ) -> tuple[StateArrays, Step] | tuple[InteractingState, InteractingStep]:
     """Updates a state with one observation: the Kalman filter, one step at a time.
 
@@ -316,8 +327,9 @@ def step(
     missing value (NaN) time moves on instead: the state is predicted without an update, so that
     steps of NaN alone are a forecast.
 
-    Called eagerly a step takes milliseconds, whatever the number of streams: most of it is checks
-    of the arguments. Within a `tf.function` it takes a fraction of that.
+    Called eagerly, a step of a linear model takes some hundred microseconds by the compiled core,
+    most of it checks of the arguments; without it, and for other models, milliseconds, whatever the
+    number of streams. Within a `tf.function` it takes a fraction of that.
 
     Args:
         model: A model that does not vary over time, or a bank of `InteractingModels` of such.
@@ -337,6 +349,12 @@ def step(
             that stands for z, and where z is missing a forecast of z. With a likelihood that is not
             circular the factor of the state is of the real composite, also for a model that is not
             widely linear.
+        F: Transition matrix from this observation to the next in place of the model's, `[n, n]` or
+            `[..., n, n]`; called eagerly, as are the following.
+        Q: Covariance of the process noise on the way, likewise.
+        H: Observation matrix of this observation, `[M, n]` or `[..., M, n]`.
+        R: Covariance of its noise, `[M, M]` or `[..., M, M]`. Of a widely linear model each is as
+            for `KalmanFilter.step`.
 
     Returns:
         `(state, Step)`: the state predicted for the next observation, and
@@ -381,11 +399,21 @@ def step(
         )
     check_same_labels(z=(z, 1), arrived=(arrived, 0))
     z, inputs = checked_samples(noise, z, missing, inputs)
-    z = tf.convert_to_tensor(z)
+    matrices = _matrices_of_step(model, {"F": F, "Q": Q, "H": H, "R": R}, z)
     if state is not None:
         mean, chol = checked_state(noise, state)
         check_batches(state_mean=(mean, 1), state_chol=(chol, 2), z=(z, 1))
+    if arrived is None and tf.executing_eagerly() and isinstance(model, LinearGaussian):
+        arrays = None if state is None else (mean.numpy(), chol.numpy())
+        result = _step_by_core(noise, arrays, np.asarray(z), inputs, matrices)
+        if result is not None:
+            return result
+    if state is not None:
         model = model.starting_from(mean, chol)
+    model = with_matrices_of_steps(
+        model, {name: a[..., None, :, :] for name, a in matrices.items()}
+    )
+    z = tf.convert_to_tensor(z)
     if inputs is not None and noise.B is not None:
         inputs = inputs[..., None, :]
     z = z[..., None, :]  # a series of one step
@@ -397,7 +425,9 @@ def step(
     present = None if arrived is None else _arrivals(arrived, series)
     advance_of = _compiled if tf.executing_eagerly() else _of_forms
     forms = (model.form.multiplicity, model.observation_form.multiplicity)
-    following, predicted, filtered = advance_of(*forms)(system, *seen_as, start, present)
+    following, predicted, filtered, covariance = advance_of(*forms)(
+        system, *seen_as, start, present
+    )
 
     def first(a: Any) -> Any:
         return None if a is None else series.first(a)
@@ -411,7 +441,52 @@ def step(
     if present is not None:
         observation = tf.where(series.first(present)[..., None], observation, series.nothing)
     after, *moments = _checked(series, after, predicted, filtered, observation)
-    return after, Step(*moments)
+    joint = joint_of(model.observation_form, first(covariance))
+    if tf.executing_eagerly():
+        joint = joint.map(np.asarray)
+    return after, Step(*moments, joint)
+
+
+def _step_by_core(
+    model: LinearGaussian,
+    state: tuple[np.ndarray, np.ndarray] | None,
+    z: np.ndarray,
+    inputs: ArrayLike | None,
+    matrices: dict[str, np.ndarray],
+) -> tuple[StateArrays, Step] | None:
+    """The step of a linear model from a state, working values; None where the core has none."""
+    if state is None:
+        if model.initial == "diffuse":
+            check_diffuse(model, np.nan_to_num(z[..., None, :]))
+        state = model.initial_mean.numpy(), model.initial_chol.numpy()
+    if inputs is not None or model.B is not None:
+        series = None if inputs is None else inputs[..., None, :]
+        inputs = known_inputs(model, series, 1)
+        inputs = None if inputs is None else inputs.numpy()[..., 0, :]
+    result = moments_by_core(model, *state, z, inputs, matrices)
+    if result is None:
+        return None
+    mean, chol, moments = result
+    if moments is None:
+        raise ValueError(NOT_FINITE)
+    predicted, filtered, joint = moments
+    if not model.is_proper:
+        mean = model.form.join(tf.constant(mean)).numpy()
+    return StateArrays(mean, chol), Step(predicted, innovation(z, predicted.mean), filtered, joint)
+
+
+def _matrices_of_step(
+    model: AnyModel, matrices: dict[str, ArrayLike | None], z: ArrayLike
+) -> dict[str, np.ndarray]:
+    """The checked matrices of a step, working values by the names of `StepMatrices`."""
+    if all(a is None for a in matrices.values()):
+        return {}
+    if not tf.executing_eagerly():
+        raise RuntimeError(
+            "matrices of a step are taken outside of a tf.function: in it, give step a model that "
+            "has them, model.replace(H=...)"
+        )
+    return checked_matrices(model, matrices, tuple(z.shape[:-1]))
 
 
 def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
@@ -448,7 +523,7 @@ def of_one_step(series: Series) -> tuple[System, State, tf.Tensor, tf.Tensor, tf
 
 def _of_forms(
     multiplicity: int, of_observations: int
-) -> Callable[..., tuple[State, BatchLastMarginals, BatchLastMarginals]]:
+) -> Callable[..., tuple[State, BatchLastMarginals, BatchLastMarginals, tf.Tensor]]:
     """`update_and_predict` for forms of states and observations, as a function of tensors."""
     return functools.partial(
         update_and_predict, form_of(multiplicity == 1), form_of(of_observations == 1)
@@ -469,7 +544,7 @@ def update_and_predict(
     d: tf.Tensor | None,
     state: State,
     arrived: tf.Tensor | None,
-) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
+) -> tuple[State, BatchLastMarginals, BatchLastMarginals, tf.Tensor]:
     """Updates a state with an observation, then predicts; neither without an arrival.
 
     H and d are the observation matrix and offset, and R the covariance of the noise, as they were
@@ -478,7 +553,8 @@ def update_and_predict(
 
     Returns:
         The state predicted next, its mean NaN where a prediction without uncertainty rules out the
-        observation; the moments of the observation before it was seen, and of the state after it.
+        observation; the moments of the observation before it was seen, and of the state after it;
+        and the working covariance of the prediction of the observation, `[m, m, B]`.
     """
     if arrived is not None:
         is_present = tf.cast(arrived, system.observed.dtype)
@@ -492,5 +568,15 @@ def update_and_predict(
         following = State(*(tf.where(arrived, a, b) for a, b in zip(following, state, strict=True)))
     mean = matvec(H, state.mean)
     mean = mean if d is None else mean + d
-    predicted = marginals_of(observation_form, mean, matmul(H, state.chol), R)
-    return following, predicted, marginals_of(form, after.mean, after.chol, None)
+    rows = matmul(H, state.chol)
+    predicted = marginals_of(observation_form, mean, rows, R)
+    covariance = matmul(rows, adjoint(rows)) + R
+    return following, predicted, marginals_of(form, after.mean, after.chol, None), covariance
+
+
+def joint_of(form: Form, covariance: tf.Tensor) -> JointMoments:
+    """The joint moments of observations by their working covariance, `[..., m, m]`."""
+    K, C = form.moments(covariance)
+    if C is None:  # of a real number E(x − m)² is its variance; of a proper one it is zero
+        C = tf.zeros_like(K) if K.dtype.is_complex else K
+    return JointMoments(K, C)
