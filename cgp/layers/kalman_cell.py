@@ -117,7 +117,7 @@ class KalmanCell(Cell):
         loss_weight: float = 1.0,
     ):
         self._objective, self._loss_weight = objective, loss_weight
-        self.learned_model, self._rule, self._likelihood = learned_model, rule, likelihood
+        self.learned_model, self.rule, self.likelihood = learned_model, rule, likelihood
         self._model = learned_model.noise  # for sizes and dtypes
         # XLA cannot factorise Q, which is needed where its layer provides no factor.
         layers = learned_model.layers
@@ -219,7 +219,11 @@ class KalmanCell(Cell):
         return Sample(z=z, inputs=inputs)
 
     def check(
-        self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
+        self,
+        sample: Sample,
+        missing: ArrayLike | None = None,
+        along: int = 0,
+        has_inputs: bool = True,
     ) -> tuple[Sample, int | None]:
         """Checks observations and inputs, one of each stream, or with `along` a block of them.
 
@@ -228,6 +232,7 @@ class KalmanCell(Cell):
                 `[B, T, M]`, or `[T]`. The inputs have the same axes with k in place of M.
             missing: Bool, broadcast against z; None if only NaN are missing.
             along: The number of time axes, 0 or 1.
+            has_inputs: Whether a model with B needs inputs beside the observations.
 
         Returns:
             The sample, NumPy, z NaN where missing; and B, None without a batch axis.
@@ -238,10 +243,10 @@ class KalmanCell(Cell):
         z, inputs = checked_samples(model, sample.z, missing, sample.inputs, along=along, most=1)
         z = np.asarray(z)
         streams = None if z.ndim == along + 1 else z.shape[0]
-        if inputs is not None or model.B is not None:
+        if inputs is not None or (model.B is not None and has_inputs):
             inputs = self._checked_inputs(inputs, z, streams, along)
-        if self._likelihood is not None:
-            self._likelihood.check(z)
+        if self.likelihood is not None:
+            self.likelihood.check(z)
         return Sample(z, inputs=inputs), streams
 
     def with_matrices(self, sample: Sample, matrices: Mapping[str, ArrayLike | None]) -> Sample:
@@ -267,7 +272,7 @@ class KalmanCell(Cell):
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _model_of(self, state: StateArrays, series: Sample) -> AnyModel:
+    def model_of(self, state: StateArrays, series: Sample) -> AnyModel:
         """The model of series `[..., T, M]` that begin with a state."""
         model = self.learned_model.model().starting_from(*self.as_stored(state))
         return with_matrices_of_steps(model, series.matrices())
@@ -277,7 +282,7 @@ class KalmanCell(Cell):
         samples = sample.map(lambda a: a[:, None])  # series of one step
         z = samples.z
         model, inputs, correction = self._linearized(
-            self._model_of(state, samples), z, samples.inputs
+            self.model_of(state, samples), z, samples.inputs
         )
         series = Series(model, z, inputs=inputs)
         system, start, H, R, d = of_one_step(series)
@@ -304,11 +309,11 @@ class KalmanCell(Cell):
         inputs: ArrayLike | None,
         missing: ArrayLike | None = None,
     ) -> AsLinear:
-        return linearized(model, z, missing, inputs, self._rule, self._likelihood)
+        return linearized(model, z, missing, inputs, self.rule, self.likelihood)
 
     def scan(self, state: StateArrays, samples: Sample) -> tuple[StateArrays, Step]:
         """Filters a block, `[T, M]` or `[B, T, M]`, called eagerly: NumPy arrays."""
-        model = self._model_of(state, samples)
+        model = self.model_of(state, samples)
         model, inputs, _ = self._linearized(model, samples.z, samples.inputs)
         block = process_block(model, samples.z, inputs)
         last = None if block.inputs is None else block.inputs[..., -1, :]
@@ -364,7 +369,7 @@ class KalmanCell(Cell):
     def forecast(self, state: StateArrays, ahead: int, inputs: Any = None) -> Forecast:
         """The forecast of so many steps from a state, the first for the next observation."""
         start = self.learned_model.model().starting_from(*self.as_stored(state))
-        result = forecast_of_start(start, whole_steps(ahead), inputs, self._rule)
+        result = forecast_of_start(start, whole_steps(ahead), inputs, self.rule)
         return Forecast(*(None if a is None else a.numpy() for a in result))
 
     def is_sound(self, state: StateArrays, step: Step) -> tf.Tensor:
@@ -392,7 +397,7 @@ class KalmanCell(Cell):
         return KalmanWalk(self.learned_model) if self._is_for_core() else None
 
     def _is_for_core(self) -> bool:
-        return isinstance(self.learned_model.start, LinearGaussian) and self._likelihood is None
+        return isinstance(self.learned_model.start, LinearGaussian) and self.likelihood is None
 
 
 class PresentMatrices:

@@ -1,6 +1,5 @@
 """The Kalman filter as a layer, and as a model to fit and to run online."""
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -12,7 +11,14 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Step
 from cgp.layers.kalman_cell import KalmanCell, output_spec, outputs
-from cgp.layers.learned_model import MATRICES, LearnedModel, PresentMatrix, parameters_inside
+from cgp.layers.late_observations import check_of_observation, lagged_state, late_step
+from cgp.layers.learned_model import (
+    MATRICES,
+    LearnedModel,
+    PresentMatrix,
+    parameters_inside,
+    warn_of_offset,
+)
 from cgp.layers.likelihood_objective import LikelihoodObjective, checked_weight
 from cgp.layers.model_config import check_variables, layers_of, model_config, model_from_config
 from cgp.likelihoods import Likelihood
@@ -20,6 +26,7 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations, warn_of_short_series
 from cgp.online.cell import Outputs, Sample
 from cgp.online.online import RunsOnline
+from cgp.online.past import checked_horizon
 from cgp.statespace.forecasting import Forecast
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
@@ -28,7 +35,6 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
-from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.online.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series, check_labels
 from cgp.training import Model, keras_private
@@ -37,9 +43,6 @@ from cgp.training.hyperparameters import Row, array_text, notebook_table
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameterized
 from cgp.training.saving import Served, from_registered_config, numbered, registered_config
-
-_FAR = 100.0  # |mean|² beside the variance, of an offset
-_FEW = 3  # samples, which may all be far from zero
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -72,6 +75,8 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         loss_weight: Factor of the loss; 0 for no loss.
         rule: How a `NonlinearGaussian` is linearised; `cgp.statespace.Taylor()` if None.
         likelihood: As for `cgp.statespace.filter`; not circular, it makes the model widely linear.
+        horizon: How many steps before the latest one are kept, for `step(z, late_by=...)` and
+            `lag`; they are not saved, and forgotten when a state is set.
         name: Name of the model.
         dtype: The real dtype of the model, which is also the default.
 
@@ -111,6 +116,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         loss_weight: float = 1.0,
         rule: AnyRule | None = None,
         likelihood: Likelihood | None = None,
+        horizon: int = 0,
         name: str | None = None,
         dtype: str | None = None,
         **kwargs: Any,
@@ -123,7 +129,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         self._start, self.rule, self.likelihood = noise_of(model), rule, likelihood
         checked_rule(rule)
         self.functions = layers_of(model)
-        self.loss_weight = checked_weight(loss_weight)
+        self.loss_weight, self.horizon = checked_weight(loss_weight), checked_horizon(horizon)
         self.learned_model = LearnedModel(model, learn)
         self.learned = self.learned_model.layers
         self._objective = LikelihoodObjective(self.learned_model.with_priors, real)
@@ -312,7 +318,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         if isinstance(z, np.ndarray) and z.ndim == 3:
             warn_of_short_series(*z.shape[:2])
             if self.likelihood is None:
-                _warn_of_offset(self.learned_model.start, z)
+                warn_of_offset(self.learned_model.start, z)
         return super().fit(x, y, *args, engine=engine, **kwargs)  # type: ignore[misc]
 
     def evaluate(
@@ -355,6 +361,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         H: ArrayLike | None = None,
         R: ArrayLike | None = None,
         gate: float | None = None,
+        late_by: int | None = None,
     ) -> Step:
         """Predicts an observation, then updates the state with it.
 
@@ -377,6 +384,10 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
             gate: A probability, such as 0.999: an observation outside of the gate that a right one
                 misses with one minus this probability is skipped, as if it were missing, and the
                 step says so in `outside_gate` (see `cgp.metrics.gate`).
+            late_by: For an observation of an earlier time, how many steps before the latest one, at
+                most the `horizon` of the filter. It fills in what was missing then, or is a further
+                observation of that state; later observations are taken again, so that all is as if
+                it had come in order. The step is of its own time.
 
         Returns:
             `Step`, NumPy: `predicted` is the one-step prediction of z (with an `Iterated` rule or a
@@ -389,7 +400,8 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
             TypeError: A real observation of a complex model, or a complex one of a real model.
             ValueError: A shape that does not fit the stream; infinite values; a model that varies
                 over time; matrices that are not finite; F or H of a model of functions; a
-                probability not between 0 and 1. The state is then unchanged.
+                probability not between 0 and 1; an observation later than the horizon, or with
+                inputs, F or Q, which belong to the step of its time. The state is then unchanged.
 
         Example:
             >>> import numpy as np, cgp
@@ -403,7 +415,45 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         matrices = None
         if F is not None or Q is not None or H is not None or R is not None:
             matrices = {"F": F, "Q": Q, "H": H, "R": R}
-        return self._take_sample(Sample(z, inputs=inputs), missing, matrices=matrices, gate=gate)
+        if late_by is not None:
+            check_of_observation(inputs=inputs, F=F, Q=Q, gate=gate)
+            sample, streams = self.cell.check(Sample(z), missing, has_inputs=False)
+            if self.stream is not None:
+                self.stream.check_number(streams, "z")
+            sample = self.cell.with_matrices(sample, matrices or {})
+            return late_step(self.cell, self.stream, sample, late_by)
+        sample = Sample(z, inputs=inputs)
+        return self._take_sample(sample, missing, matrices=matrices, gate=gate)
+
+    def lag(self, steps: int) -> StateArrays:
+        """The state some steps ago given all observations since: a fixed-lag smoother.
+
+        Called after each step it lags behind by as much, and knows the more: at a cost of `steps`
+        steps of the smoother, whatever the length of the series.
+
+        Args:
+            steps: How many steps before the latest one, at most the `horizon` of the filter; 0 for
+                the filtered state.
+
+        Returns:
+            `(mean, chol)`, NumPy, in the form of `state`; equal to the smoothed state of the whole
+            series so far.
+
+        Raises:
+            ValueError: Steps beyond the horizon, or before the first observation.
+
+        Example:
+            >>> import numpy as np, cgp
+            >>> from cgp import statespace
+            >>> walk = statespace.LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[2.0]], [0.0], [[2.0]])
+            >>> kf = cgp.KalmanFilter(walk, horizon=2)
+            >>> for z in [1.0, 2.0, 4.0]:
+            ...     step = kf.step(z)
+            >>> smoothed = statespace.smooth(walk, np.array([1.0, 2.0, 4.0])).smoothed_means
+            >>> bool(np.allclose(kf.lag(1).mean, smoothed[1]))
+            True
+        """
+        return lagged_state(self.cell, self.stream, steps)
 
     def process(
         self,
@@ -518,6 +568,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
             "likelihood": registered_config(self.likelihood),
             "learn": {k: keras.saving.serialize_keras_object(v) for k, v in self.learned.items()},
             "loss_weight": self.loss_weight,
+            "horizon": self.horizon,
             "streams": None if self.stream is None else [self.stream.streams],
             "name": self.name,
             "trainable": self.trainable,
@@ -578,26 +629,3 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
             matrix = np.asarray(self.learned_model.matrix(name))
             yield Row(name, array_text(matrix), ", ".join(["learned", *notes]))
         yield Row("streams", "none yet" if self.stream is None else str(self.stream.streams or 1))
-
-
-def _warn_of_offset(model: Any, z: np.ndarray) -> None:
-    """Warns of observations `[B, T, M]` far from zero that no state of a linear model stays at."""
-    if not isinstance(model, LinearGaussian) or model.B is not None or model.F.shape.rank != 2:
-        return
-    enough = np.sum(~np.isnan(z), axis=1) > _FEW
-    if np.min(np.abs(np.linalg.eigvals(model.F.numpy()) - 1.0)) * z.shape[1] < 1.0:
-        return
-    values = np.where(enough[:, None], z, 0.0)
-    means, deviations = np.nanmean(values, axis=1), np.nanstd(values, axis=1)
-    far = np.abs(means) ** 2 - _FAR * deviations**2
-    worst = np.unravel_index(np.argmax(far), far.shape)
-    if far[worst] > 0.0:
-        warnings.warn(
-            f"z is far from zero: its mean is {means[worst]:.4g}, beside a standard deviation of "
-            f"{deviations[worst]:.2g}, and the model has no state that stays as it is, as F has no "
-            "eigenvalue 1. What is learned would be stretched over that, and forecasts be wrong: "
-            "subtract the mean from z, or give the model a constant state, F=block_diag(F, 1), "
-            "Q=block_diag(Q, 0), H=hstack([H, 1]) and a wide initial covariance",
-            RuntimeWarning,
-            stacklevel=3,
-        )

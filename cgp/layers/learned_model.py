@@ -1,5 +1,6 @@
 """Learned matrices as layers, and a state-space model some of whose matrices are learned."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ from cgp.training.parameters import (
 )
 from cgp.training.post_updates import snapshot
 
+_FAR = 100.0  # |mean|² beside the variance, of an offset
+_FEW = 3  # samples, which may all be far from zero
 _COVARIANCES = ("Q", "R", "initial_covariance")
 MATRICES = ("F", "H", "B", "initial_mean", *_COVARIANCES)
 """The names of the parts of a linear model that a filter may learn."""
@@ -284,3 +287,26 @@ def parameters_inside(layer: keras.layers.Layer) -> list[Parameter]:
     """The hyperparameters of a layer and of the layers inside it."""
     layers = [x for x in flatten_layers(layer) if isinstance(x, Parameterized)]
     return [parameter for x in layers for parameter in x.own_parameters]
+
+
+def warn_of_offset(model: Any, z: np.ndarray) -> None:
+    """Warns of observations `[B, T, M]` far from zero that no state of a linear model stays at."""
+    if not isinstance(model, LinearGaussian) or model.B is not None or model.F.shape.rank != 2:
+        return
+    enough = np.sum(~np.isnan(z), axis=1) > _FEW
+    if np.min(np.abs(np.linalg.eigvals(model.F.numpy()) - 1.0)) * z.shape[1] < 1.0:
+        return
+    values = np.where(enough[:, None], z, 0.0)
+    means, deviations = np.nanmean(values, axis=1), np.nanstd(values, axis=1)
+    far = np.abs(means) ** 2 - _FAR * deviations**2
+    worst = np.unravel_index(np.argmax(far), far.shape)
+    if far[worst] > 0.0:
+        warnings.warn(
+            f"z is far from zero: its mean is {means[worst]:.4g}, beside a standard deviation of "
+            f"{deviations[worst]:.2g}, and the model has no state that stays as it is, as F has no "
+            "eigenvalue 1. What is learned would be stretched over that, and forecasts be wrong: "
+            "subtract the mean from z, or give the model a constant state, F=block_diag(F, 1), "
+            "Q=block_diag(Q, 0), H=hstack([H, 1]) and a wide initial covariance",
+            RuntimeWarning,
+            stacklevel=3,
+        )

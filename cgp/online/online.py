@@ -29,6 +29,8 @@ class RunsOnline:
     cell: Cell
     stream: Stream | None = None
     """The state of the streams; None before the first data."""
+    horizon = 0
+    """How many steps before the latest one are kept, for samples that arrive late."""
 
     def _make_stream(self, streams: int | None) -> Stream:
         """Makes the streams, or checks their number if there are streams already."""
@@ -46,7 +48,7 @@ class RunsOnline:
         if sample is not None and type(cell).check_against is not Cell.check_against:
             blank = cell.as_stored(cell.blank_state(streams or 1))
             cell.check_against([np.asarray(a) for a in blank], sample)
-        self.cell, self.stream = cell, Stream(cell, streams, self)
+        self.cell, self.stream = cell, Stream(cell, streams, self, self.horizon)
         return self.stream
 
     @classmethod

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Step
 from cgp.online.cell import Cell, Sample
+from cgp.online.past import Past, PastStep
 from cgp.online.traced import TracedStep
 from cgp.training import confirm, invalidate, refresh, register_post_update
 from cgp.training.keras_private import add_variable, untrack_variable
@@ -41,10 +42,19 @@ class Stream:
         streams: B, or None for one stream without a batch axis.
         layer: The layer to whose weights the variables are added, with a post update that renews
             the state when hyperparameters have changed; None for variables of no layer.
+        horizon: How many steps before the latest one are kept, for samples that arrive late.
     """
 
-    def __init__(self, cell: Cell, streams: int | None, layer: keras.layers.Layer | None = None):
+    def __init__(
+        self,
+        cell: Cell,
+        streams: int | None,
+        layer: keras.layers.Layer | None = None,
+        horizon: int = 0,
+    ):
         self.cell, self.streams, self._layer = cell, streams, layer
+        self.past = Past(horizon) if horizon else None
+        """The latest steps; None without a horizon."""
         self.is_new = True
         """Whether no sample has been taken yet, and no state set."""
         self._mutex = threading.RLock()
@@ -224,9 +234,15 @@ class Stream:
         for variable in self.variables:
             variable.changed()
 
+    def _forget_past(self) -> None:
+        """Forgets the latest steps, as the state is not the one after them."""
+        if self.past is not None:
+            self.past.steps = []
+
     def set(self, state: Any) -> None:
         """Assigns a state at the present hyperparameters, `[B, ...]`."""
         with self._mutex:
+            self._forget_past()
             self.write(state)
             self.is_new = False
             if self._layer is not None and self._weights:
@@ -235,12 +251,14 @@ class Stream:
     def reset(self) -> None:
         """Makes the streams begin again with the next sample."""
         with self._mutex:
+            self._forget_past()
             self.write(self._blank)
             if self._layer is not None and self._weights:
                 invalidate(self._layer)
 
     def renew(self) -> None:
         """Brings the state to the present hyperparameters: the post-gradient update of a layer."""
+        self._forget_past()
         self.write(self.cell.renewed(self.read()))
 
     # --- files and errors ------------------------------------------------------------------------
@@ -254,6 +272,7 @@ class Stream:
         """Assigns the state of a `snapshot`; the hyperparameters may have changed since."""
         arrays, values = snapshot
         with self._mutex:
+            self._forget_past()
             for variable, a in zip(self.variables, arrays, strict=True):
                 variable.assign(a)
             if self._layer is not None:
@@ -263,10 +282,13 @@ class Stream:
     def restored_on_error(self) -> Iterator[Any]:
         """Restores the state as it is now if something fails, an interrupt included."""
         before = self.snapshot()
+        steps = [] if self.past is None else self.past.steps.copy()
         try:
             yield before
         except BaseException:
             self.restore(before)
+            if self.past is not None:
+                self.past.steps = steps
             raise
 
     def check_loaded(self) -> None:
@@ -292,7 +314,52 @@ class Stream:
         Raises:
             ValueError: The new state would not be sound; the state is unchanged.
         """
-        return self._taken(sample, is_block=False)
+        if self.past is None:
+            return self._taken(sample, is_block=False)
+        with self._mutex:
+            self.refresh()
+            return self._recorded(self.past, sample, advances=True)
+
+    def _recorded(self, past: Past, sample: Sample, advances: bool) -> Step:
+        """Takes a sample, and keeps the step among the latest ones."""
+        state = [a.copy() for a in self.arrays()]
+        step = self._taken(sample, is_block=False)
+        past.append(PastStep(sample, state, advances))
+        return step
+
+    def take_again(self, number: int, samples: list[tuple[Sample, bool]]) -> Step:
+        """Goes back to the state before one of the latest steps, and takes samples from there on.
+
+        Args:
+            number: The number of this step in `past.steps`, which are forgotten from it on.
+            samples: The samples, and whether each leads to a later time.
+
+        Returns:
+            The step of the first of them.
+
+        Raises:
+            ValueError: A new state would not be sound; all is then as it was.
+        """
+        past = self.past
+        if past is None:
+            raise RuntimeError("a stream without a horizon keeps no steps")
+        with self._mutex:
+            present, steps = [a.copy() for a in self.arrays()], past.steps
+            past.steps = steps[:number]
+            self._put(steps[number].state)
+            try:
+                results = [self._recorded(past, *sample) for sample in samples]
+            except BaseException:
+                past.steps = steps
+                self._put(present)
+                raise
+            return results[0]
+
+    def _put(self, arrays: list[np.ndarray]) -> None:
+        """Copies a state, as stored, into the variables."""
+        for a, values in zip(self.arrays(), arrays, strict=True):
+            np.copyto(a, values)
+        self._arrays_changed()
 
     def forecast_of(self, sample: Sample) -> Step:
         """The step of a sample, after which the state is as it was before."""
@@ -302,9 +369,7 @@ class Stream:
             try:
                 return self._taken(sample, is_block=False)
             finally:
-                for a, before in zip(self.arrays(), state, strict=True):
-                    np.copyto(a, before)
-                self._arrays_changed()
+                self._put(state)
                 self.is_new = is_new
 
     def process(self, samples: Sample, verbose: int | str = 0) -> Step:
@@ -318,6 +383,8 @@ class Stream:
             ValueError: A new state would not be sound; the state before the block is restored.
         """
         self.check(samples)  # else its first chunks would be taken
+        if self.past is not None:
+            return self._process_recorded(self.past, samples)
         chunks = self.cell.chunks(samples)
         if len(chunks) == 1 and verbose in (0, "auto"):
             return self._taken(samples, is_block=True)
@@ -336,6 +403,22 @@ class Stream:
                     bar = bar or keras.utils.Progbar(length, unit_name="sample")
                 if bar is not None:
                     bar.update(done)
+        return tf.nest.map_structure(lambda *a: np.concatenate(a, axis=len(axes)), *steps)
+
+    def _process_recorded(self, past: Past, samples: Sample) -> Step:
+        """Takes a block whose last samples, as many as the horizon has, are kept as steps."""
+        axes = (slice(None),) * (self.streams is not None)
+        length = samples.z.shape[len(axes)]
+        begin = max(length - past.horizon - 1, 0)
+        steps = []
+        with self.restored_on_error():
+            if begin:
+                self._forget_past()
+                block = samples.map(lambda a: a[*axes, :begin])
+                steps.append(self._taken(block, is_block=True))
+            for t in range(begin, length):
+                step = self.step(samples.map(lambda a: a[*axes, t]))  # noqa: B023
+                steps.append(step.map(lambda a: np.expand_dims(a, len(axes))))
         return tf.nest.map_structure(lambda *a: np.concatenate(a, axis=len(axes)), *steps)
 
     def _taken(self, sample: Sample, is_block: bool) -> Step:

@@ -36,7 +36,7 @@ def checked_matrices(
     """
     if not isinstance(model, LinearGaussian):
         for name in ("F", "H"):
-            if matrices[name] is not None:
+            if matrices.get(name) is not None:
                 raise ValueError(
                     f"{name} of a step is for a linear model: this one has functions in place of F "
                     "and H"
