@@ -86,6 +86,11 @@ class Data(NamedTuple):
         noise = self.noise.map(lambda a: a[:, first:last])
         return self._replace(x=self.x[:, first:last], z=self.z[:, first:last], noise=noise)
 
+    def at(self, order: list[int]) -> "Data":
+        """The points in another order, or some of them, by their numbers."""
+        x, z = (tf.gather(a, order, axis=1) for a in (self.x, self.z))
+        return self._replace(x=x, z=z, noise=self.noise.map(lambda a: tf.gather(a, order, axis=1)))
+
     def columns(self, vectors: tf.Tensor) -> tf.Tensor:
         """Arranges vectors of series, `[B, n]`, as columns beside a covariance, `[G, n, S]`."""
         return tf.linalg.matrix_transpose(self._grouped(vectors))  # rearranged, not conjugated

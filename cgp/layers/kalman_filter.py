@@ -26,7 +26,6 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations, warn_of_short_series
 from cgp.online.cell import Outputs, Sample
 from cgp.online.online import RunsOnline
-from cgp.online.past import checked_horizon
 from cgp.statespace.forecasting import Forecast
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
@@ -35,6 +34,7 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
+from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.online.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series, check_labels
 from cgp.training import Model, keras_private
@@ -129,7 +129,10 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         self._start, self.rule, self.likelihood = noise_of(model), rule, likelihood
         checked_rule(rule)
         self.functions = layers_of(model)
-        self.loss_weight, self.horizon = checked_weight(loss_weight), checked_horizon(horizon)
+        self.loss_weight, self.horizon = (
+            checked_weight(loss_weight),
+            whole_steps(horizon, "horizon", least=0),
+        )
         self.learned_model = LearnedModel(model, learn)
         self.learned = self.learned_model.layers
         self._objective = LikelihoodObjective(self.learned_model.with_priors, real)
@@ -518,7 +521,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
                 f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
             )
         stream = self._make_stream(streams.pop() if streams else None)
-        stream.write(self.cell.from_stored([mean, chol]))
+        stream.set(self.cell.from_stored([mean, chol]))
 
     def reset(self) -> None:
         """Resets all streams to the initial state: by the matrices of the next observation."""

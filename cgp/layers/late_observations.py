@@ -5,12 +5,12 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Step
 from cgp.layers.kalman_cell import KalmanCell
-from cgp.linalg.arguments import as_numbers
 from cgp.online.cell import Sample
 from cgp.online.past import Past, PastStep
 from cgp.online.stream import Stream
 from cgp.statespace.linearization.linearized_model import noise_of
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.online.online_step import StateArrays
 from cgp.statespace.smoothing import smooth
 
@@ -91,15 +91,13 @@ def lagged_state(cell: KalmanCell, stream: Stream | None, steps_ago: int) -> Sta
 
 def _past_at(stream: Stream | None, steps_ago: int, name: str) -> tuple[Past, int]:
     """The latest steps, and the number of the step that ends the time so many steps ago."""
-    steps_ago = np.asarray(as_numbers(steps_ago, name))
-    if steps_ago.ndim or steps_ago != int(steps_ago) or steps_ago < 0:
-        raise ValueError(f"{name} must be a whole number of steps, at least 0, got {steps_ago}")
+    steps_ago = whole_steps(steps_ago, name, least=0)
     past = None if stream is None else stream.past
     if past is None and stream is not None:
         raise ValueError(
             "the filter keeps no earlier steps: give it a horizon, KalmanFilter(model, horizon=k)"
         )
-    number = None if past is None else past.end_of_time(int(steps_ago))
+    number = None if past is None else past.end_of_time(steps_ago)
     if past is None or number is None:
         count = 0 if past is None else sum(step.advances for step in past.steps)
         within = "" if past is None else f", within its horizon of {past.horizon}"

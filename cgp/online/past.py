@@ -46,10 +46,3 @@ class Past:
 
     def _ends_of_times(self) -> list[int]:
         return [number for number, step in enumerate(self.steps) if step.advances]
-
-
-def checked_horizon(horizon: int) -> int:
-    """Checks a horizon: a whole number of steps, not negative."""
-    if isinstance(horizon, bool) or horizon != int(horizon) or horizon < 0:
-        raise ValueError(f"horizon must be a whole number of steps, at least 0, got {horizon!r}")
-    return int(horizon)

@@ -294,6 +294,7 @@ class Stream:
     def check_loaded(self) -> None:
         """Raises a ValueError if what was loaded into the variables is no state."""
         self.cell.check_stored(self.arrays_by_stream())
+        self._forget_past()
         self._is_checked = False
 
     def check_restored(self) -> None:

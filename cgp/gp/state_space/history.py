@@ -17,12 +17,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.marginals import Step
+from cgp.distributions.marginals import Marginals, Step
 from cgp.gp.data import Data, StoredData
 from cgp.gp.noise import SampleNoise, joined_noise
 from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
+from cgp.gp.state_space.predictions import smoothed
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell, shared_noise
 from cgp.online.cell import Sample
+from cgp.online.past import PastStep
 from cgp.online.stream import Stream
 from cgp.statespace.engines.chunked_engine import StateMoments
 from cgp.statespace.filtering import process_block
@@ -48,8 +50,14 @@ class ResumedStream(Stream):
 
     cell: ProcessCell
 
-    def __init__(self, cell: ProcessCell, streams: int | None, resume: Callable[[], StateAt]):
-        super().__init__(cell, streams)
+    def __init__(
+        self,
+        cell: ProcessCell,
+        streams: int | None,
+        resume: Callable[[], StateAt],
+        horizon: int = 0,
+    ):
+        super().__init__(cell, streams, horizon=horizon)
         self._resume = resume
         self.moments: StateMoments | None = None
         """The moments of the state along the last block."""
@@ -68,6 +76,7 @@ class ResumedStream(Stream):
 
     def renew(self) -> None:
         """Resumes from the samples, and notes the state after them."""
+        self._forget_past()
         state = self._resume()
         x = tf.fill([self.streams or 1], state.x)
         self.write(self.cell.from_stored([x, state.mean, state.chol]))
@@ -85,8 +94,11 @@ class History(tf.Module):
     kept = 512
     """After this many samples since a noted state, samples before that state may be dropped."""
 
-    def __init__(self, layer: keras.layers.Layer, cell: ProcessCell, stored: StoredData):
+    def __init__(
+        self, layer: keras.layers.Layer, cell: ProcessCell, stored: StoredData, horizon: int = 0
+    ):
         super().__init__()
+        self._horizon, self.kept = horizon, max(self.kept, 2 * horizon)
         self._layer, self._cell, self._stored = layer, cell, stored
         self._process = process = cell.process
         self.start = StoredState(stored.z.dtype if process.is_proper else stored.x.dtype)
@@ -251,6 +263,79 @@ class History(tf.Module):
         self._append(stream, samples, is_block=True)
         return step
 
+    def is_late(self, sample: Sample) -> bool:
+        """Whether a sample lies before the place of the stream."""
+        stream = self._last_stream() if self._horizon else None
+        return stream is not None and bool(np.any(sample.x[..., 0] < stream.x))
+
+    def late_step(self, sample: Sample, streams: int | None) -> Step:
+        """Takes a sample before the latest ones, as if it had come in order; its step.
+
+        Raises:
+            ValueError: It lies before the samples of the horizon; as `step`. Nothing has changed.
+        """
+        stream = self._stream_of(streams)
+        stream.refresh()
+        steps, x = stream.past.steps, float(np.ravel(sample.x)[0])
+        later = [i for i, step in enumerate(steps) if np.ravel(step.sample.x)[0] > x]
+        number = later[0] if later else len(steps)
+        oldest = steps[0].state[0][0] if steps else stream.x  # NaN before the first sample of all
+        if not later or oldest > x:
+            raise ValueError(
+                f"x must not go back beyond the horizon, the latest {self._horizon} samples: got "
+                f"{x:g} after {stream.x:g}, and the earliest place that a sample may still have is "
+                f"{oldest:g}"
+            )
+        samples = [(sample, True), *((step.sample, True) for step in steps[number:])]
+        step = stream.take_again(number, samples)
+        self._insert(stream, sample, len(steps) - number)
+        return step
+
+    def _insert(self, stream: ResumedStream, sample: Sample, later: int) -> None:
+        """Keeps a sample that came late among the stored ones, before so many later ones."""
+        stream.recent.append((np.ravel(sample.x)[:1].copy(), sample))
+        self.join()
+        data = self._stored.data
+        last = data.z.shape[1] - 1
+        order = [*range(last - later), last, *range(last - later, last)]
+        self._stored.replace(data.at(order))
+        stream.since_noted += 1
+        if stream.noted is not None and float(stream.noted.x) > float(np.ravel(sample.x)[0]):
+            # It does not know the sample, which the state before the latest steps has no need to.
+            steps = stream.past.steps
+            stream.noted, stream.since_noted = self._state_before(steps[0]), len(steps)
+
+    @staticmethod
+    def _state_before(step: PastStep) -> StateAt | None:
+        """The state before a step, working values; None before the first sample of all."""
+        x, mean, chol = (tf.constant(np.moveaxis(a, -1, 0)) for a in step.state)
+        return None if np.isnan(x[0]) else StateAt(x[0], mean, chol)
+
+    def lag(self, steps_ago: int) -> Marginals:
+        """The signal at the place of an earlier sample given all samples since.
+
+        Raises:
+            ValueError: A sample beyond the horizon.
+        """
+        stream = self._last_stream()
+        past = None if stream is None else stream.past
+        number = None if past is None else past.end_of_time(steps_ago)
+        if number is None:
+            taken = 0 if past is None else len(past.steps)
+            raise ValueError(
+                f"steps reaches {steps_ago} samples before the latest one, but {taken} of a stream "
+                f"are kept, by a horizon of {self._horizon}: give the process a horizon, "
+                "StateSpaceGP(kernel, horizon=k)"
+            )
+        self.join()
+        steps = past.steps[number:]
+        data = self._stored.data.between(-len(steps), None)
+        place = tf.constant(np.ravel(steps[0].sample.x)[:1][None, :, None], data.x.dtype)
+        start = self._state_before(steps[0])
+        posterior = smoothed(self._process, data, place, None, start)
+        moments = (posterior.mean(), posterior.variance(), posterior.pseudo_variance())
+        return Marginals(*(a.numpy()[..., 0] for a in moments))
+
     def forecast_of(self, sample: Sample, streams: int | None) -> Step:
         """The step of a sample, after which all is as it was; arguments and errors as `step`."""
         return self._stream_of(streams).forecast_of(sample)
@@ -283,7 +368,10 @@ class History(tf.Module):
             )
         if self._stream is None and expected is not None:
             return self._resumed_stream()
-        return self._stream or ResumedStream(self._cell, streams, self._resumed_state)
+        return self._stream or self._new_stream(streams)
+
+    def _new_stream(self, streams: int | None) -> ResumedStream:
+        return ResumedStream(self._cell, streams, self._resumed_state, self._horizon)
 
     def _has_series(self) -> bool:
         return len(self._stored.data.z) > 0
@@ -314,7 +402,7 @@ class History(tf.Module):
         """A stream that continues from the stored data."""
         batch = tuple(self._stored.batch.numpy().tolist())
         streams = int(np.prod(batch, dtype=int)) if batch else None
-        stream = ResumedStream(self._cell, streams, self._resumed_state)
+        stream = self._new_stream(streams)
         stream.refresh()
         stream.renew()
         self._stream, self._batch = stream, batch

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.autograph import as_it_stands
 from cgp.distributions.forms import Form
-from cgp.distributions.marginals import Step
+from cgp.distributions.marginals import Marginals, Step
 from cgp.gp.base import as_dict
 from cgp.gp.data import Data, HeldData, as_data, checked_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
@@ -31,6 +31,7 @@ from cgp.online.cell import Outputs, Sample
 from cgp.online.gate import gated_step
 from cgp.online.steps import step_outputs
 from cgp.statespace.filtering import log_likelihood
+from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.online.online_step import StateArrays
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.saving import Served, ServedStep, registered_config
@@ -81,6 +82,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             normal noise. Samples are then not taken in one at a time.
         band: The lowest and the highest frequency that the Whittle likelihood counts, in cycles per
             unit of x; symmetric, `(-high, high)`, for an improper process. None for all.
+        horizon: How many samples before the latest one of a stream are kept as steps, so that
+            `step` takes samples which come late and `lag` looks back; not saved.
         parallel: Whether likelihood, posterior and forecasts compute all points at once, as
             `cgp.statespace.filter` does with that argument: for a GPU. A graph must know the number
             of points. Samples, and `step` and `process`, go from point to point.
@@ -113,6 +116,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         likelihood: str | Likelihood = "exact",
         band: Sequence[float] | None = None,
         parallel: bool = False,
+        horizon: int = 0,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
         name: str | None = None,
@@ -131,7 +135,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         self.likelihood, self.parallel = likelihood, as_flag(parallel, "parallel")
         self.band = whittle.as_band(likelihood, band, self._process, form.is_stationary)
         self.cell = self._cell(form.size)
-        self._history = History(self, self.cell, self._stored)
+        self.horizon = whole_steps(horizon, "horizon", least=0)
+        self._history = History(self, self.cell, self._stored, self.horizon)
         self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
         if self._sites.are_needed:
             self._watch(self._renew_sites, state_is_weights=False)
@@ -330,7 +335,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """Predicts a sample, then updates the state with it, at constant cost.
 
         Args:
-            x: Its place, a number, not before the previous sample.
+            x: Its place, a number: not before the previous sample, or with a `horizon` within the
+                latest samples, which are then taken again, as if it had come in order.
             z: The observation, a complex number, or `[B]` of B series; NaN where missing.
             missing: Bool, or `[B]`: True where missing.
             noise_variance: A number or `[B]`; as for `condition`.
@@ -361,6 +367,14 @@ class StateSpaceGP(MaximumLikelihoodGP):
             Sample(z, place, noise_variance=noise_variance, group=noise_groups), missing
         )
         history = self._history
+        if self.horizon and history.is_late(sample):
+            if likelihood is not None or gate is not None:
+                name = "gate" if likelihood is None else "likelihood"
+                raise ValueError(
+                    f"{name} is for samples in order, got x = {float(np.ravel(sample.x)[0]):g} "
+                    "before the latest sample"
+                )
+            return history.late_step(sample, streams)
 
         def take(sample: Sample) -> Step:
             if likelihood is None:
@@ -373,6 +387,29 @@ class StateSpaceGP(MaximumLikelihoodGP):
         if gate is None:
             return take(sample)
         return gated_step(sample, gate, lambda a: history.forecast_of(a, streams), take)
+
+    def lag(self, steps: int) -> Marginals:
+        """The signal at an earlier sample given all samples since: a fixed-lag smoother.
+
+        Args:
+            steps: How many samples before the latest one, at most the `horizon`; 0 for the latest.
+
+        Returns:
+            `(mean, variance, pseudo_variance)` of the signal there, NumPy numbers, or `[B]`; equal
+            to the posterior given all samples so far, at the cost of `steps` samples.
+
+        Raises:
+            ValueError: Steps beyond the horizon, or before the first sample.
+
+        Example:
+            >>> import cgp
+            >>> gp = cgp.StateSpaceGP(cgp.kernels.Matern12(1.0, 1.0), noise_variance=0.5, horizon=2)
+            >>> for x, z in [(0.0, 1.0 + 1j), (1.0, 0.5j), (2.0, 0j)]:
+            ...     step = gp.step(x, z)
+            >>> bool(abs(gp.lag(1).mean - gp.predict([1.0])["mean"][0]) < 1e-12)
+            True
+        """
+        return self._history.lag(whole_steps(steps, least=0))
 
     def process(
         self,
@@ -555,6 +592,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         is_word = isinstance(self.likelihood, str)
         likelihood = self.likelihood if is_word else registered_config(self._process.likelihood)
         settings = {"likelihood": likelihood, "band": self.band, "parallel": self.parallel}
+        settings["horizon"] = self.horizon
         return {**super().get_config(), **settings}
 
     def save_own_variables(self, store: Any) -> None:

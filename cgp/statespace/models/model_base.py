@@ -72,11 +72,11 @@ def as_dtype(x: ArrayLike, dtype: tf.DType, name: str = "it") -> tf.Tensor:
     return real_as(tf.cast(x, dtype.real_dtype), dtype)
 
 
-def whole_steps(steps: int) -> int:
-    """Checks a number of steps: a whole number, at least 1."""
+def whole_steps(steps: int, name: str = "steps", least: int = 1) -> int:
+    """Checks a number of steps: a whole number, not below the least."""
     whole = isinstance(steps, int | float | np.integer | np.floating) and steps == int(steps)
-    if not whole or isinstance(steps, bool) or steps < 1:
-        raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")
+    if not whole or isinstance(steps, bool) or steps < least:
+        raise ValueError(f"{name} must be a whole number, at least {least}, got {steps!r}")
     return int(steps)
 
 
