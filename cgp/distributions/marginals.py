@@ -110,7 +110,7 @@ class Step(NamedTuple):
         return self.predicted
 
     @classmethod
-    def stack(cls, steps: Iterable["Step"], axis: int = -1) -> Self:
+    def stack(cls, steps: Iterable["Step"], axis: int = -1) -> "Step":
         """Stacks the results of `step`, sample by sample, as `process` returns them for a block.
 
         Metrics and plots take the result: `cgp.metrics.coverage(z, stacked)`.
@@ -168,9 +168,8 @@ class Step(NamedTuple):
 
 def _arrays(step: Step) -> list[np.ndarray]:
     """The arrays of a step, in their order."""
-    arrays: list[np.ndarray] = []
-    step.map(lambda a: arrays.append(a))  # type: ignore[func-returns-value, arg-type, return-value]
-    return arrays
+    outside = () if isinstance(step.outside_gate, tuple) else (step.outside_gate,)
+    return [*step.predicted, step.innovation, *step.filtered, *step.joint, *outside]
 
 
 def _stacked(rows: list[list[np.ndarray]], axis: int, place: int) -> list[np.ndarray]:

@@ -25,7 +25,7 @@ def check_of_observation(**of_step: object) -> None:
         )
 
 
-def late_step(cell: KalmanCell, stream: Stream, sample: Sample, steps_ago: int) -> Step:
+def late_step(cell: KalmanCell, stream: Stream | None, sample: Sample, steps_ago: int) -> Step:
     """Takes an observation at an earlier time, as if it had come in order.
 
     Its components take the place of missing ones of that time; if these are not missing, it is a
@@ -33,14 +33,14 @@ def late_step(cell: KalmanCell, stream: Stream, sample: Sample, steps_ago: int) 
 
     Args:
         cell: The cell of the filter.
-        stream: The streams, which keep their latest steps.
+        stream: The streams, which keep their latest steps; None before the first observation.
         sample: The sample, as `check` returned it.
         steps_ago: How many steps before the latest one.
 
     Raises:
         ValueError: A time beyond the horizon; a second observation of a model of functions.
     """
-    past, number = _past_at(stream, steps_ago, "late_by")
+    stream, past, number = _past_at(stream, steps_ago, "late_by")
     later = [(step.sample, step.advances) for step in past.steps[number:]]
     at_time = past.steps[number].sample
     fills_gaps = np.all(np.isnan(at_time.z) | np.isnan(sample.z))
@@ -70,7 +70,7 @@ def lagged_state(cell: KalmanCell, stream: Stream | None, steps_ago: int) -> Sta
     Raises:
         ValueError: A time beyond the horizon.
     """
-    past, number = _past_at(stream, steps_ago, "steps")
+    stream, past, number = _past_at(stream, steps_ago, "steps")
     before = past.end_of_time(steps_ago + 1)
     begin = 0 if before is None else before + 1
     steps = past.steps[begin:]
@@ -89,8 +89,8 @@ def lagged_state(cell: KalmanCell, stream: Stream | None, steps_ago: int) -> Sta
     return StateArrays(*(np.asarray(a)[0] if one else np.asarray(a) for a in (mean, chol)))
 
 
-def _past_at(stream: Stream | None, steps_ago: int, name: str) -> tuple[Past, int]:
-    """The latest steps, and the number of the step that ends the time so many steps ago."""
+def _past_at(stream: Stream | None, steps_ago: int, name: str) -> tuple[Stream, Past, int]:
+    """The streams, their latest steps, and the number of the step that ends an earlier time."""
     steps_ago = whole_steps(steps_ago, name, least=0)
     past = None if stream is None else stream.past
     if past is None and stream is not None:
@@ -98,14 +98,14 @@ def _past_at(stream: Stream | None, steps_ago: int, name: str) -> tuple[Past, in
             "the filter keeps no earlier steps: give it a horizon, KalmanFilter(model, horizon=k)"
         )
     number = None if past is None else past.end_of_time(steps_ago)
-    if past is None or number is None:
+    if stream is None or past is None or number is None:
         count = 0 if past is None else sum(step.advances for step in past.steps)
         within = "" if past is None else f", within its horizon of {past.horizon}"
         raise ValueError(
             f"{name} reaches {steps_ago} steps before the latest one, but the filter has taken "
             f"{count}{within}: a time before them cannot be changed or looked at"
         )
-    return past, number
+    return stream, past, number
 
 
 def _without_time(cell: KalmanCell, sample: Sample) -> Sample:

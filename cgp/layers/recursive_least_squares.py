@@ -173,6 +173,8 @@ class RecursiveLeastSquares(Online):
         True
     """
 
+    cell: LeastSquaresCell
+
     def __init__(
         self,
         taps: int,

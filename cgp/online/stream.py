@@ -282,7 +282,7 @@ class Stream:
     def restored_on_error(self) -> Iterator[Any]:
         """Restores the state as it is now if something fails, an interrupt included."""
         before = self.snapshot()
-        steps = [] if self.past is None else self.past.steps.copy()
+        steps = self.latest_steps.copy()
         try:
             yield before
         except BaseException:
@@ -321,6 +321,11 @@ class Stream:
             self.refresh()
             return self._recorded(self.past, sample, advances=True)
 
+    @property
+    def latest_steps(self) -> list[PastStep]:
+        """The steps that are kept, from the earliest on; none without a horizon."""
+        return [] if self.past is None else self.past.steps
+
     def _recorded(self, past: Past, sample: Sample, advances: bool) -> Step:
         """Takes a sample, and keeps the step among the latest ones."""
         state = [a.copy() for a in self.arrays()]
@@ -341,11 +346,9 @@ class Stream:
         Raises:
             ValueError: A new state would not be sound; all is then as it was.
         """
-        past = self.past
-        if past is None:
-            raise RuntimeError("a stream without a horizon keeps no steps")
+        past, steps = self.past or Past(0), self.latest_steps
         with self._mutex:
-            present, steps = [a.copy() for a in self.arrays()], past.steps
+            present = [a.copy() for a in self.arrays()]
             past.steps = steps[:number]
             self._put(steps[number].state)
             try:

@@ -276,7 +276,7 @@ class History(tf.Module):
         """
         stream = self._stream_of(streams)
         stream.refresh()
-        steps, x = stream.past.steps, float(np.ravel(sample.x)[0])
+        steps, x = stream.latest_steps, float(np.ravel(sample.x)[0])
         later = [i for i, step in enumerate(steps) if np.ravel(step.sample.x)[0] > x]
         number = later[0] if later else len(steps)
         oldest = steps[0].state[0][0] if steps else stream.x  # NaN before the first sample of all
@@ -302,7 +302,7 @@ class History(tf.Module):
         stream.since_noted += 1
         if stream.noted is not None and float(stream.noted.x) > float(np.ravel(sample.x)[0]):
             # It does not know the sample, which the state before the latest steps has no need to.
-            steps = stream.past.steps
+            steps = stream.latest_steps
             stream.noted, stream.since_noted = self._state_before(steps[0]), len(steps)
 
     @staticmethod
@@ -318,17 +318,15 @@ class History(tf.Module):
             ValueError: A sample beyond the horizon.
         """
         stream = self._last_stream()
-        past = None if stream is None else stream.past
-        number = None if past is None else past.end_of_time(steps_ago)
-        if number is None:
-            taken = 0 if past is None else len(past.steps)
+        steps = [] if stream is None else stream.latest_steps
+        if steps_ago >= len(steps):
             raise ValueError(
-                f"steps reaches {steps_ago} samples before the latest one, but {taken} of a stream "
-                f"are kept, by a horizon of {self._horizon}: give the process a horizon, "
+                f"steps reaches {steps_ago} samples before the latest one, but {len(steps)} of a "
+                f"stream are kept, by a horizon of {self._horizon}: give the process a horizon, "
                 "StateSpaceGP(kernel, horizon=k)"
             )
         self.join()
-        steps = past.steps[number:]
+        steps = steps[-1 - steps_ago :]
         data = self._stored.data.between(-len(steps), None)
         place = tf.constant(np.ravel(steps[0].sample.x)[:1][None, :, None], data.x.dtype)
         start = self._state_before(steps[0])

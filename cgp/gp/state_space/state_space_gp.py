@@ -591,8 +591,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """The constructor's arguments."""
         is_word = isinstance(self.likelihood, str)
         likelihood = self.likelihood if is_word else registered_config(self._process.likelihood)
-        settings = {"likelihood": likelihood, "band": self.band, "parallel": self.parallel}
-        settings["horizon"] = self.horizon
+        settings: dict[str, Any] = {"likelihood": likelihood, "band": self.band}
+        settings |= {"parallel": self.parallel, "horizon": self.horizon}
         return {**super().get_config(), **settings}
 
     def save_own_variables(self, store: Any) -> None:

@@ -103,5 +103,5 @@ def moments_by_core(
     def batch_first(a: np.ndarray) -> np.ndarray:
         return a.reshape(*batch, *a.shape[1:])
 
-    state = (batch_first(np.moveaxis(a, -1, 0)) for a in (next_mean, next_chol))
-    return *state, None if moments is None else moments.map(batch_first)
+    next_mean, next_chol = (batch_first(np.moveaxis(a, -1, 0)) for a in (next_mean, next_chol))
+    return next_mean, next_chol, None if moments is None else moments.map(batch_first)

@@ -101,7 +101,7 @@ def _of_model(
         raise TypeError(f"{name} of a step must be {kind}, {model.dtype.name}, got {a.dtype}")
     a = a.astype(dtype)
     if not np.isfinite(a).all():
-        raise ValueError(f"{name} of a step must be finite, got {matrix}")
+        raise ValueError(f"{name} of a step must be finite, got {a}")
     return a
 
 

@@ -8,7 +8,7 @@ same result to the last bit.
 
 import ctypes
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class MatrixArray(ctypes.Structure):
 class _JointMomentArrays(native.MomentArrays):
     """With the covariance and pseudo-covariance of all components; null to leave them out."""
 
-    _fields_ = tuple((name, ctypes.c_void_p) for name in JointMoments._fields)
+    _fields_: ClassVar = [(name, ctypes.c_void_p) for name in JointMoments._fields]
 
 
 def _fields(count: str, *arrays: str) -> list[tuple[str, type]]:
@@ -149,7 +149,7 @@ class CompiledStep:
             for name in ("predicted", "filtered")
         ]
         self._names_of_joint = None
-        if "predicted covariance" in results.dtype.names:
+        if "predicted covariance" in (results.dtype.names or ()):
             second = "pseudo_covariance" if is_complex else "covariance"
             self._names_of_joint = ["predicted covariance", f"predicted {second}"]
         return results

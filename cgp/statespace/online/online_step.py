@@ -440,18 +440,20 @@ def step(
     observation = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
     if present is not None:
         observation = tf.where(series.first(present)[..., None], observation, series.nothing)
-    after, *moments = _checked(series, after, predicted, filtered, observation)
+    after, predicted, deviation, filtered = _checked(
+        series, after, predicted, filtered, observation
+    )
     joint = joint_of(model.observation_form, first(covariance))
     if tf.executing_eagerly():
         joint = joint.map(np.asarray)
-    return after, Step(*moments, joint)
+    return after, Step(predicted, deviation, filtered, joint)
 
 
 def _step_by_core(
     model: LinearGaussian,
     state: tuple[np.ndarray, np.ndarray] | None,
     z: np.ndarray,
-    inputs: ArrayLike | None,
+    inputs: Any,
     matrices: dict[str, np.ndarray],
 ) -> tuple[StateArrays, Step] | None:
     """The step of a linear model from a state, working values; None where the core has none."""
@@ -476,7 +478,7 @@ def _step_by_core(
 
 
 def _matrices_of_step(
-    model: AnyModel, matrices: dict[str, ArrayLike | None], z: ArrayLike
+    model: AnyModel, matrices: dict[str, ArrayLike | None], z: Any
 ) -> dict[str, np.ndarray]:
     """The checked matrices of a step, working values by the names of `StepMatrices`."""
     if all(a is None for a in matrices.values()):
