@@ -47,6 +47,7 @@ from cgp.statespace.online.native_step import (
     StepMatrices,
     StepMoments,
     step_matrices,
+    transition_after,
 )
 from cgp.statespace.online.online_step import (
     StateArrays,
@@ -317,7 +318,7 @@ class KalmanCell(Cell):
         model, inputs, _ = self._linearized(model, samples.z, samples.inputs)
         block = process_block(model, samples.z, inputs)
         last = None if block.inputs is None else block.inputs[..., -1, :]
-        after = ahead(model, block.last_mean, block.last_chol, last)
+        after = ahead(model, block.last_mean, block.last_chol, last, samples.z[..., -1, :])
         moments = StepMoments(block.predicted, block.states, block.joint)
         return self.from_stored(after), _step_of(samples.z, moments)
 
@@ -359,7 +360,8 @@ class KalmanCell(Cell):
         chol = stored_cholesky(
             result.filtered_chols[..., -1, :, :], result.filtered_covariances[..., -1, :, :]
         )
-        after = ahead(series.model, result.filtered_means[..., -1, :], chol, last)
+        mean = result.filtered_means[..., -1, :]
+        after = ahead(series.model, mean, chol, last, samples.z[..., -1, :])
         return Piece(self.from_stored(after), outputs(series, result), loss)
 
     def output_spec(self, samples: Sample) -> dict[str, keras.KerasTensor]:
@@ -409,6 +411,7 @@ class PresentMatrices:
         self.of_step: StepMatrices
         self.are_for_core: bool
         self._inputs_to_state: np.ndarray
+        self._model: LinearGaussian
 
     def renew(self) -> bool:
         """Computes the matrices where the weights have changed, and returns whether they have."""
@@ -416,17 +419,27 @@ class PresentMatrices:
         if snapshot == self._snapshot:
             return False
         model = cast("LinearGaussian", self._learned.model())  # others have no such step
-        self.of_step, self._snapshot = step_matrices(model), snapshot
+        self.of_step, self._snapshot, self._model = step_matrices(model), snapshot, model
         # The core does not tell an exact observation that contradicts the state.
         self.are_for_core = leaves_no_exact_observation(model.R)
         if model.B is not None:
             self._inputs_to_state = with_time(model.B).numpy()[..., 0, :, :]
         return True
 
-    def drift(self, inputs: np.ndarray) -> np.ndarray:
-        """`B u` of known inputs `[..., k]`, working values `[..., n]`."""
-        inputs = self._learned.form.split(tf.constant(inputs)).numpy()
-        return (self._inputs_to_state @ inputs[..., None])[..., 0]
+    def of_sample(self, sample: Sample) -> dict[str, np.ndarray]:
+        """The matrices of a step that depend on its sample, by name, batch axes first.
+
+        A drift `B u`; and the transition from z, if the noise of both is correlated.
+        """
+        matrices, form, joint = {}, self._learned.form, self._model.joint_noise
+        if joint is not None:
+            z = self._model.observation_form.split(tf.constant(sample.z)).numpy()
+            matrices = transition_after(self._model, joint.factor, z)
+        if sample.inputs is not None:
+            inputs = form.split(tf.constant(sample.inputs)).numpy()
+            driven = (self._inputs_to_state @ inputs[..., None])[..., 0]
+            matrices["drift"] = driven + matrices.get("drift", 0.0)
+        return matrices
 
 
 class CompiledKalman:
@@ -449,9 +462,10 @@ class CompiledKalman:
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
         """Predicts and updates each stream in place, as every `Compiled` step."""
-        if sample.inputs is not None:
-            drift = self._matrices.drift(sample.inputs).reshape(self._streams or 1, -1)
-            self._step.set(drift=np.ascontiguousarray(drift.T))
+        for name, a in self._matrices.of_sample(sample).items():
+            rank = 1 if name == "drift" else 2
+            a = np.moveaxis(a, 0, -1) if a.ndim > rank else a[..., None]
+            self._step.set(**{name: np.ascontiguousarray(a)})
         matrices = sample.matrices()
         if matrices:
             self._step.set(**{name: _batch_last(a) for name, a in matrices.items()})
@@ -478,8 +492,7 @@ class KalmanWalk:
     def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
         """Predicts and updates the state in each slot, as every `Walk`."""
         matrices = {name: a[..., 0] for name, a in self._matrices.of_step._asdict().items()}
-        if samples.inputs is not None:
-            matrices["drift"] = self._matrices.drift(samples.inputs)
+        matrices |= self._matrices.of_sample(samples)
         moments = self._walk(matrices, samples.z, slots, *rows)
         if isinstance(moments, int):
             raise RefusedSample(moments, NOT_FINITE)

@@ -184,6 +184,12 @@ class LearnedModel:
             raise ValueError(f"learn names {unknown}, but what can be learned is {sorted(names)}")
         if "B" in layers and self.noise.B is None:
             raise ValueError("learn names B, but the model has no input")
+        if self.noise.S is not None and {"Q", "R"} & set(layers):
+            raise ValueError(
+                "learn names Q or R, but the model has an S: the three are one covariance, and a "
+                "filter learns it in no parts. Differentiate cgp.statespace.log_likelihood by all "
+                "three, or learn the matrices of a model without S"
+            )
         if "initial_covariance" in layers and self.noise.initial is not None:
             raise ValueError(
                 f'the initial covariance is "{self.noise.initial}": give the model a matrix if it '

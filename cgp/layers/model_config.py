@@ -49,7 +49,7 @@ def model_config(model: AnyModel) -> dict:
     """Converts a model to a config of numbers, lists and names."""
     if isinstance(model, NonlinearGaussian):
         return _config_of_functions(model)
-    names = ["F", "Q", "H", "R", "B", "initial_mean"]
+    names = ["F", "Q", "H", "R", "B", "S", "initial_mean"]
     if model.initial is None:
         names.append("initial_covariance")
     matrices = {name: getattr(model, name) for name in names}

@@ -12,7 +12,7 @@ from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.short_repr import short_repr
-from cgp.statespace.engines.filter_step import State, predict
+from cgp.statespace.engines.filter_step import State, for_loops, predict, predict_at
 from cgp.statespace.filtering import moments, observation_moments, observed_means
 from cgp.statespace.linearization.linearized_model import AnyModel, linearized, noise_of
 from cgp.statespace.linearization.rules import Rule
@@ -110,7 +110,7 @@ def forecast(
         return _predicted(Series(linear, missing_z, inputs=working_inputs), since=1)
     working_inputs = known_inputs(model, inputs, steps)
     first = None if working_inputs is None else working_inputs[..., 0, :]
-    start = model.starting_from(*ahead(model, mean, chol, first))
+    start = model.starting_from(*ahead(model, mean, chol, first, _last_observation(result)))
     if working_inputs is not None:
         # The last input would lead beyond the last forecast.
         working_inputs = tf.concat(
@@ -167,13 +167,32 @@ def _check_result(result: Filtered, model: LinearGaussian) -> None:
         )
 
 
+def _last_observation(result: Filtered) -> tf.Tensor:
+    """The last observation of a filtered series, `[..., M]`, NaN where missing."""
+    z = result.observation_means + result.innovations
+    has_components = z.shape.rank == result.filtered_means.shape.rank
+    return z[..., -1, :] if has_components else z[..., -1:]
+
+
 def ahead(
-    model: LinearGaussian, mean: tf.Tensor, chol: tf.Tensor, inputs: tf.Tensor | None
+    model: LinearGaussian,
+    mean: tf.Tensor,
+    chol: tf.Tensor,
+    inputs: tf.Tensor | None,
+    z: np.ndarray | tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Predicts a state one step ahead, by the last of matrices that vary over time.
 
-    Mean, factor and known inputs of this step are working values.
+    Mean, factor and known inputs of this step are working values. z, `[..., M]`, is its
+    observation, with whose noise that of the transition may be correlated.
     """
+    if model.joint_noise is not None:
+        if inputs is not None:
+            inputs = model.form.join(inputs)[..., None, :]
+        series = Series(model.starting_from(mean, chol), z[..., None, :], inputs=inputs)
+        of_step, start = for_loops(series.arranged())
+        following = predict_at(of_step, 0, start)
+        return series.first(following.mean), series.first(following.chol)
     F, Q_factor = (with_time(a)[..., -1, :, :] for a in (model.F, model.Q_factor))
     drift = tf.zeros_like(mean) if model.b is None else model.b[..., -1, :]
     if inputs is not None and model.B is not None:
@@ -182,5 +201,5 @@ def ahead(
     shapes = [tf.shape(a)[: a.shape.rank - rank] for a, rank in arrays]
     batch = functools.reduce(tf.broadcast_dynamic_shape, shapes)
     mean, chol, *system = (to_last(a, rank, batch) for a, rank in arrays)
-    after = predict(State(mean, chol), *system)
-    return to_first(after.mean, batch), to_first(after.chol, batch)
+    following = predict(State(mean, chol), *system)
+    return to_first(following.mean, batch), to_first(following.chol, batch)

@@ -18,6 +18,7 @@ from cgp.statespace.engines.filter_step import State, at_known, decorrelated, de
 from cgp.statespace.linearization.linearized_model import AnyModel, noise_of, system_of
 from cgp.statespace.linearization.linearized_step import Stepper, StepSystem
 from cgp.statespace.models.conditionally_linear import ConditionallyLinear
+from cgp.statespace.models.linear_gaussian import check_uncorrelated
 from cgp.statespace.models.model_base import kept_in
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian, white
 from cgp.statespace.results import SeriesResult, covariance_marginals
@@ -565,6 +566,7 @@ def particle_filter(
         _check_weights(conditional.log_likelihoods)
         return conditional
     series = Series(noise_of(model), z, missing, inputs)
+    check_uncorrelated(series.model, "particle_filter")
     if series.model.initial == "diffuse":
         raise ValueError("no particles can be drawn of a diffuse initial state: give it moments")
     drawn = drawn_from(series)

@@ -138,14 +138,17 @@ def _draw(
     noise = noise_of(model)
     n, dtype = noise.F.shape[-1], noise.dtype
     seeds = tf.random.experimental.stateless_split(stateless_seed(seed), 3)
-    q, r = noise.Q_factor.shape[-1], noise.R_factor.shape[-1]
-    first, along, observed = (
-        white(tf.concat([shape, tail], axis=0), own_seed, dtype)
-        for tail, own_seed in zip(([n], [steps, q], [steps, r]), tf.unstack(seeds), strict=True)
-    )
-    start = noise.initial_mean + tf.linalg.matvec(noise.initial_chol, first)
-    drive = tf.linalg.matvec(noise.Q_factor, along)
-    added = tf.linalg.matvec(noise.R_factor, observed)
+
+    def drawn(factor: tf.Tensor, axes: list[int | tf.Tensor], number: int) -> tf.Tensor:
+        tail = [*axes, factor.shape[-1]]
+        return tf.linalg.matvec(factor, white(tf.concat([shape, tail], 0), seeds[number], dtype))
+
+    start = noise.initial_mean + drawn(noise.initial_chol, [], 0)
+    if noise.joint_noise is None:
+        drive, added = drawn(noise.Q_factor, [steps], 1), drawn(noise.R_factor, [steps], 2)
+    else:
+        joint = drawn(noise.joint_noise.factor, [steps], 1)
+        added, drive = tf.split(joint, [noise.H.shape[-2], n], axis=-1)
     if isinstance(model, NonlinearGaussian):
         path, observations = simulated(model, start, drive, inputs)
         return path, observations + added

@@ -11,6 +11,7 @@ from cgp.axes import as_code, remedy
 from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.observations import as_observations, check_same_labels
+from cgp.statespace.engines.correlated_noise import Transition, conditional_transition
 from cgp.statespace.engines.filter_step import KalmanSystem, decorrelated, with_covariances_of_each
 from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model, with_time
@@ -91,7 +92,7 @@ class Series:
         if self.batch_shape.is_fully_defined():
             return tf.constant(self.batch_shape.as_list(), tf.int32)
         model = self.model
-        matrices = (self.z, model.F, model.Q, model.H, model.R, model.B, self.inputs)
+        matrices = (self.z, model.F, model.Q, model.H, model.R, model.B, model.S, self.inputs)
         ranked = [(a, 3 if a is not self.z and a is not self.inputs else 2) for a in matrices]
         ranked += [(model.initial_mean, 1), (model.initial_covariance, 2)]
         shapes = [
@@ -209,6 +210,11 @@ class Series:
             b = tf.constant(np.zeros(model.F.shape[-1], model.dtype.as_numpy_dtype))
         else:
             b = self.last(drift, 2)
+        if model.joint_noise is not None:
+            joint = (self.matrix(model.joint_noise.matrix), self.matrix(model.joint_noise.factor))
+            F, Q, G, b = conditional_transition(
+                Transition(F, Q, G, b), *joint, R, h, r, z, observed
+            )
         initial = (model.initial_mean, model.initial_covariance, model.initial_chol)
         mean, covariance, chol = (
             a if a.shape.rank == rank else self.last(a, rank)

@@ -33,6 +33,7 @@ from cgp.statespace.linearization.linearized_model import (
 )
 from cgp.statespace.linearization.linearized_step import Stepper, StepSystem
 from cgp.statespace.linearization.rules import Affine, Rule
+from cgp.statespace.models.linear_gaussian import check_uncorrelated
 from cgp.statespace.models.model_base import Settled, as_dtype, kept_in
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.results import Filtered
@@ -387,6 +388,7 @@ def _checked_models(models: Sequence[AnyModel]) -> tuple[AnyModel, ...]:
         raise ValueError("models must be at least one, got none")
     first = _kind(models[0])
     for i, model in enumerate(models):
+        check_uncorrelated(noise_of(model), "a bank of InteractingModels")
         if _kind(model) != first:
             raise ValueError(
                 "models must have states and observations of one size, dtype and form, but "

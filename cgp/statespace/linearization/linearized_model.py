@@ -14,7 +14,7 @@ from cgp.statespace.engines.filter_step import State
 from cgp.statespace.linearization.likelihood_update import MOST_TURNS
 from cgp.statespace.linearization.linearized_step import Linearized, Stepper, StepSystem
 from cgp.statespace.linearization.rules import Affine, Rule, Taylor
-from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.linear_gaussian import LinearGaussian, check_uncorrelated
 from cgp.statespace.models.model_base import FactoredCovariance
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.models.widely_linear import widely_linear
@@ -71,6 +71,7 @@ def measurable(model: AnyModel, likelihood: Likelihood | None) -> AnyModel:
     if not isinstance(likelihood, Likelihood):
         raise TypeError(f"likelihood must be one of cgp.likelihoods or None, got {likelihood!r}")
     noise = noise_of(model)
+    check_uncorrelated(noise, f"{likelihood!r}")
     if not (noise.series_dtype.is_complex or likelihood.is_of_real):
         raise ValueError(f"{likelihood!r} is of complex signals, but the observations are real")
     if noise.initial == "diffuse" and not likelihood.is_circular:

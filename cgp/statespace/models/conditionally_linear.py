@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike, check_finite
-from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model
+from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model, check_uncorrelated
 from cgp.statespace.models.model_base import FactoredCovariance, KeepsGraphs, of_one_dtype
 
 REPLACED = ("F", "Q", "H", "R")
@@ -80,6 +80,7 @@ class ConditionallyLinear(KeepsGraphs):
         initial_covariance: ArrayLike,
     ):
         check_model(linear)
+        check_uncorrelated(linear, "a ConditionallyLinear model")
         for name, function in (("matrices", matrices), ("transition", transition)):
             if not callable(function):
                 raise TypeError(f"{name} must be a function, got {type(function).__name__}")

@@ -1,5 +1,6 @@
 """The linear Gaussian state-space model."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, check_finite, complex_dtype
+from cgp.linalg.cholesky import NotPositiveDefiniteError
 from cgp.statespace.models.initial_states import diffuse_variance, stationary_chol
 from cgp.statespace.models.model_base import (
     FactoredCovariance,
@@ -16,8 +18,8 @@ from cgp.statespace.models.model_base import (
     of_one_dtype,
 )
 
-_MATRICES = ("F", "Q", "H", "R", "B")
-_GIVEN = ("F", "H", "B", "b", "d")
+_MATRICES = ("F", "Q", "H", "R", "B", "S")
+_GIVEN = ("F", "H", "B", "S", "b", "d")
 
 
 def _field(name: str, field: str, doc: str) -> Any:
@@ -30,11 +32,11 @@ class LinearGaussian(Settled):
         x[t+1] = F[t] x[t] + B[t] u[t] + w[t],   w[t] ~ CN(0, Q[t])
         z[t]   = H[t] x[t] + v[t],               v[t] ~ CN(0, R[t])
 
-    F is `[n, n]`, Q `[n, n]`, H `[m, n]`, R `[m, m]`, B `[n, k]`. A matrix that varies over time
-    has time as the third axis from the right, always: `[T, n, n]`, with T steps as the series. The
-    batch axes of a batch of models come before it, and the time axis is 1 where nothing varies:
-    `[B, 1, n, n]`. `F[t]`, `Q[t]` and `B[t]` lead from t to t+1. The initial mean and covariance
-    are the prior of the state at the first observation.
+    F is `[n, n]`, Q `[n, n]`, H `[m, n]`, R `[m, m]`, B `[n, k]`, S `[n, m]`. A matrix that varies
+    over time has time as the third axis from the right, always: `[T, n, n]`, with T steps as the
+    series. The batch axes of a batch of models come before it, and the time axis is 1 where nothing
+    varies: `[B, 1, n, n]`. `F[t]`, `Q[t]` and `B[t]` lead from t to t+1. The initial mean and
+    covariance are the prior of the state at the first observation.
 
     If all matrices are real the model is for real series, with real normal densities. Otherwise it
     is for proper complex series; `widely_linear` makes a model for improper ones.
@@ -51,10 +53,15 @@ class LinearGaussian(Settled):
             rounding beside it, are an error. It adds about the logarithm of that variance to the
             negative log likelihood for each direction of the state.
         B: Input matrix of a known input u.
+        S: Covariance of the noise of process and observation, `E[w vᴴ]`, of the same time: the
+            noise of z[t] and that which leads from t to t+1. None if they are independent. Filter
+            and smoother use the transition of the state given the observed components of z[t]
+            (Anderson & Moore, *Optimal Filtering*, 1979, §5.5), and `sample` draws both together.
 
     Attributes:
-        F, Q, H, R, B: The matrices, tensors of one dtype; B may be None. In a widely linear model
-            they are matrices of the real composite, `[2n, 2n]` for `[n, n]`.
+        F, Q, H, R, B, S: The matrices, tensors of one dtype; B and S may be None. In a widely
+            linear model they are matrices of the real composite, `[2n, 2n]` for `[n, n]`.
+        joint_noise: The covariance `[[R, Sᴴ], [S, Q]]` of v and w with its factor; None without S.
         initial_mean, initial_covariance: The initial moments, in the same dtype and form.
         initial_chol, Q_factor: Factors of the initial covariance, and of Q.
         initial: "stationary", "diffuse", or None where a matrix was given.
@@ -69,7 +76,8 @@ class LinearGaussian(Settled):
         TypeError: Not numbers, or a dtype other than these.
         ValueError: Shapes that do not fit; NaN; a covariance that is not Hermitian; an F that has
             no stationary covariance. Values are checked eagerly, not in a graph.
-        NotPositiveDefiniteError: A covariance that is indefinite beyond rounding.
+        NotPositiveDefiniteError: A covariance that is indefinite beyond rounding; an S that no
+            noise of covariances Q and R can have.
 
     Example:
         >>> import numpy as np
@@ -86,6 +94,7 @@ class LinearGaussian(Settled):
     F: tf.Tensor
     H: tf.Tensor
     B: tf.Tensor | None
+    S: tf.Tensor | None
     b: tf.Tensor | None
     d: tf.Tensor | None
     initial_mean: tf.Tensor
@@ -93,6 +102,7 @@ class LinearGaussian(Settled):
     form: Form
     observation_form: Form
     dtype: tf.DType
+    joint_noise: FactoredCovariance | None
     _covariances: dict[str, FactoredCovariance]
 
     def __init__(
@@ -104,8 +114,9 @@ class LinearGaussian(Settled):
         initial_mean: ArrayLike | None = None,
         initial_covariance: ArrayLike | str = "stationary",
         B: ArrayLike | None = None,
+        S: ArrayLike | None = None,
     ):
-        named = {"F": F, "Q": Q, "H": H, "R": R, "B": B, "initial_mean": initial_mean}
+        named = {"F": F, "Q": Q, "H": H, "R": R, "B": B, "S": S, "initial_mean": initial_mean}
         _check_there(named)
         matrix, initial = matrix_or_word(initial_covariance)
         tensors = of_one_dtype({**named, "initial_covariance": matrix})
@@ -207,6 +218,7 @@ class LinearGaussian(Settled):
             check_finite(self.initial_mean, "initial_mean")
         for name in ("Q", "R"):
             self._covariances[name] = FactoredCovariance.checked(tensors[name], name)
+        self._settle(joint_noise=self._joint_noise())
         initial_covariance = self._initial_covariance(tensors.get("initial_covariance"), n)
         self._covariances["initial_covariance"] = initial_covariance
         self._check_batches()
@@ -221,6 +233,26 @@ class LinearGaussian(Settled):
             return FactoredCovariance(*stationary_chol(*covariance))
         variance = diffuse_variance(self.dtype) / self.form.multiplicity
         return FactoredCovariance.of_factor(variance**0.5 * tf.eye(n, dtype=self.dtype))
+
+    def _joint_noise(self) -> FactoredCovariance | None:
+        """The covariance of v and w together, `[..., m + n, m + n]`; None without S."""
+        if self.S is None:
+            return None
+        S, Q, R = (with_time(a) for a in (self.S, self.Q, self.R))
+        shapes = [tf.shape(a)[:-2] for a in (S, Q, R)]
+        axes = functools.reduce(tf.broadcast_dynamic_shape, shapes)
+        S, Q, R = (tf.broadcast_to(a, tf.concat([axes, a.shape[-2:]], 0)) for a in (S, Q, R))
+        upper = tf.concat([R, tf.linalg.adjoint(S)], axis=-1)
+        joint = tf.concat([upper, tf.concat([S, Q], axis=-1)], axis=-2)
+        if all(a.shape.rank == 2 for a in (self.S, self.Q, self.R)):
+            joint = joint[0]
+        try:
+            return FactoredCovariance.checked(joint, "[[R, Sᴴ], [S, Q]]")
+        except NotPositiveDefiniteError:
+            raise NotPositiveDefiniteError(
+                "S is impossible: no noise of covariances Q and R has this E[w vᴴ], as [[R, Sᴴ], "
+                "[S, Q]] is indefinite (of single numbers, |S|² is at most Q R)"
+            ) from None
 
     Q = _field("Q", "matrix", "The covariance of the process noise.")
     R = _field("R", "matrix", "The covariance of the observation noise.")
@@ -252,6 +284,8 @@ class LinearGaussian(Settled):
         self._check(noise["R"], "R", m, m)
         if self.B is not None:
             self._check(self.B, "B", n, self.B.shape[-1] if self.B.shape.rank else None)
+        if self.S is not None:
+            self._check(self.S, "S", n, m)
         k = 0 if self.B is None else self.B.shape[-1]
         forms = {"F": (n, self.form), "H": (m, self.observation_form), "B": (k, self.form)}
         for name, (size, form) in forms.items():
@@ -382,7 +416,8 @@ class LinearGaussian(Settled):
         """The same model with a known input to each state component instead of process noise."""
         Q = FactoredCovariance(tf.zeros_like(self.Q), tf.zeros_like(self.Q_factor))
         B = tf.eye(self.F.shape[-1], dtype=self.dtype)
-        return self._with(B=B, _covariances={**self._covariances, "Q": Q})
+        covariances = {**self._covariances, "Q": Q}
+        return self._with(B=B, S=None, joint_noise=None, _covariances=covariances)
 
     def centred(self) -> "LinearGaussian":
         """The model of the deviations of states and observations from their means."""
@@ -413,6 +448,15 @@ def _check_there(named: Mapping[str, Any]) -> None:
     missing_names = [name for name in "FQHR" if name in named and named[name] is None]
     if missing_names:
         raise TypeError(f"{', '.join(missing_names)} must be a matrix, got None")
+
+
+def check_uncorrelated(model: LinearGaussian, use: str) -> None:
+    """Raises a ValueError for a model whose process and observation noise are correlated."""
+    if model.S is not None:
+        raise ValueError(
+            f"{use} needs process and observation noise that are independent, but the model has an "
+            "S: filter, smooth, forecast, sample and a KalmanFilter take one"
+        )
 
 
 def check_model(model: object) -> None:

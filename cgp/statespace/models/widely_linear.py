@@ -18,6 +18,7 @@ def widely_linear(
     H_conj: ArrayLike | None = None,
     initial_pseudo_covariance: ArrayLike | None = None,
     B_conj: ArrayLike | None = None,
+    pseudo_S: ArrayLike | None = None,
 ) -> LinearGaussian:
     """Makes a model of improper signals, for the same functions (`filter`, `smooth`, …).
 
@@ -40,13 +41,16 @@ def widely_linear(
         initial_pseudo_covariance: `[n, n]`, symmetric. Must be None where the model's initial
             covariance is "stationary": then both stationary moments are solved for.
         B_conj: Input matrix of the conjugate input, `[n, k]`.
+        pseudo_S: Pseudo-covariance of process and observation noise, `E[w vᵀ]`, `[n, m]`, of a
+            model with S.
 
     Returns:
         A `LinearGaussian` with the matrices of the real composite.
 
     Raises:
         TypeError: The model is real, or widely linear already.
-        ValueError: Shapes that do not fit, or a pseudo-covariance that is not symmetric.
+        ValueError: Shapes that do not fit, or a pseudo-covariance that is not symmetric; pseudo_S
+            of a model without S.
         NotPositiveDefiniteError: A pseudo-covariance that no noise of that covariance can have.
 
     Example:
@@ -78,6 +82,17 @@ def widely_linear(
     matrices["R"] = composite_covariance(model.R, pseudo_R, "R")
     if model.B is None and B_conj is not None:
         raise ValueError("B_conj was given, but the model has no B: give it one, of zeros perhaps")
+    if model.S is not None:
+        pseudo = (
+            tf.zeros_like(model.S) if pseudo_S is None else _like(pseudo_S, model.S, "pseudo_S")
+        )
+        matrices["S"] = to_composite(
+            model.S + tf.zeros_like(pseudo), pseudo + tf.zeros_like(model.S)
+        )
+    elif pseudo_S is not None:
+        raise ValueError(
+            "pseudo_S was given, but the model has no S: give it one, of zeros perhaps"
+        )
     form = CompositeForm()
     matrices["initial_mean"] = form.split(model.initial_mean)
     if model.initial is None:

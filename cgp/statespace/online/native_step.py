@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.marginals import JointMoments, Marginals
-from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 
 NOT_FINITE = (
     "the state would not be finite any more, and is as it was: the matrices of the model, or its "
@@ -40,6 +41,35 @@ def step_matrices(model: LinearGaussian) -> StepMatrices:
         a = np.moveaxis(np.reshape(matrix, [-1, *matrix.shape[-2:]]), 0, -1)
         matrices.append(np.ascontiguousarray(a, model.dtype.as_numpy_dtype))
     return StepMatrices(*matrices)
+
+
+def transition_after(
+    model: LinearGaussian, joint_factor: tf.Tensor, z: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The transition from an observation with whose noise the process noise is correlated.
+
+    It is that of `cgp.statespace.engines.correlated_noise`, by NumPy, for a regular R.
+
+    Args:
+        model: A model with S that does not vary over time.
+        joint_factor: The factor of its `joint_noise`.
+        z: Working values, `[..., m]`, NaN where missing.
+
+    Returns:
+        `F − K H`, the factor `Q_factor` of `Q − K Sᴴ`, and K z, the `drift`, batch axes first.
+    """
+    covariances = (model.F, model.H, model.R, model.S, joint_factor)
+    F, H, R, S, factor = (np.asarray(with_time(a))[..., 0, :, :] for a in covariances)
+    observed, m = ~np.isnan(z), z.shape[-1]
+    R = np.where(observed[..., None] & observed[..., None, :], R, np.eye(m, dtype=R.dtype))
+    S = np.where(observed[..., None, :], S, 0.0)
+    # K R = S, and R is Hermitian: R Kᴴ = Sᴴ.
+    K = np.conj(np.swapaxes(np.linalg.solve(R, np.conj(np.swapaxes(S, -1, -2))), -1, -2))
+    return {
+        "F": F - K @ H,
+        "Q_factor": factor[..., m:, :] - K @ factor[..., :m, :],
+        "drift": (K @ np.where(observed, z, 0.0)[..., None])[..., 0],
+    }
 
 
 class MatrixArray(ctypes.Structure):
