@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.autograph import as_it_stands
-from cgp.gp import laplace
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, arrays_of, as_data, saved_data
 from cgp.gp.fit_checks import check_several_samples, warn_of_fit
@@ -27,17 +26,16 @@ from cgp.gp.starts import (
 )
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import warn_of_short_series
-from cgp.training import keras_private, refresh
+from cgp.training import keras_private, laplace
 from cgp.training.batches import (
     check_end,
     check_epochs,
     check_restarts,
     compile_as_usual,
     require_one_replica,
-    where_watched,
 )
 from cgp.training.layer_arguments import refuse_arguments_of_fit
-from cgp.training.objective import Objective, Shards
+from cgp.training.objective import Shards
 from cgp.training.optimizers import LBFGS
 from cgp.training.saving import numbered
 
@@ -464,16 +462,9 @@ class MaximumLikelihoodGP(GaussianProcess):
         data = self.stored_data()
         if not bool(tf.reduce_any(data.present)):
             raise ValueError("all samples are missing: there is nothing to learn from")
-        loss = Objective(self, self.training_batch(data))
-        count = float(tf.reduce_sum(data.counts))
-        shown = 1 if where_watched(verbose) else 0
-        bar = keras.utils.Progbar(loss.start.size, verbose=shown, unit_name="parameter")
-        try:
-            curvature = laplace.hessian(lambda w: count * loss(w)[1], loss.start, bar.update)
-        finally:
-            loss.assign(loss.start)
-            refresh(self)
-        return laplace.covariance(self.named_hyperparameters(), loss.variables, curvature)
+        [batch, *_], count = self.training_batch(data), float(tf.reduce_sum(data.counts))
+        learned, curvature = laplace.curvature_of_loss(self, batch, count, verbose)
+        return laplace.covariance(self.named_hyperparameters(), learned, curvature)
 
     def parameter_errors(self, verbose: int | str = "auto") -> dict[str, np.ndarray]:
         """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.
@@ -507,15 +498,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             |c| = 1, where estimates are not normal for any number of data, and for elements of a
             positive vector that have gone to zero; the other errors hold with these values fixed.
         """
-        errors = np.sqrt(np.diag(self.parameter_covariance(verbose)))
-        errors_by_name, start = {}, 0
-        for name, estimate in self.parameters().items():
-            stop = start + estimate.size * (2 if np.iscomplexobj(estimate) else 1)
-            numbers, start = errors[start:stop], stop
-            if np.iscomplexobj(estimate):
-                numbers = numbers[0::2] + 1j * numbers[1::2]
-            errors_by_name[name] = numbers.reshape(estimate.shape)[()]
-        return errors_by_name
+        return laplace.errors_by_name(self.parameters(), self.parameter_covariance(verbose))
 
     def log_density(self, weights: Sequence[Any]) -> tf.Tensor:
         """The log posterior density of hyperparameters, as a pure function of the weights.

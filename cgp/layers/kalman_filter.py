@@ -37,11 +37,11 @@ from cgp.statespace.linearization.linearized_model import (
 from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.online.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series, check_labels
-from cgp.training import Model, keras_private
+from cgp.training import Model, keras_private, laplace
 from cgp.training.batches import compile_as_usual
 from cgp.training.hyperparameters import Row, array_text, notebook_table
 from cgp.training.optimizers import LBFGS
-from cgp.training.parameters import Parameterized
+from cgp.training.parameters import Parameterized, named_parameters
 from cgp.training.saving import Served, from_registered_config, numbered, registered_config
 
 
@@ -329,6 +329,65 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
     ) -> Any:
         """The loss, as in `fit`."""
         return super().evaluate(self._learnable(x, y, missing), y, *args, **kwargs)
+
+    def parameter_errors(
+        self, x: Any, missing: Any = None, *, verbose: int | str = "auto"
+    ) -> dict[str, np.ndarray]:
+        """The standard errors of the learned matrices, by Laplace's approximation.
+
+        From the Hessian of the negative log likelihood of the series, priors included, at the
+        present matrices, which should be its minimum: fit to convergence first, with
+        `cgp.optimizers.LBFGS`. It takes some three evaluations of the loss for each weight.
+
+        Args:
+            x: The series of the fit, as for `fit`, but not a dataset: a filter keeps no data.
+            missing: Bool, broadcast against x: True where missing.
+            verbose: 0 is silent, 1 a progress bar; "auto" is one in a terminal or a notebook.
+
+        Returns:
+            NumPy arrays by the names in `learn`, shaped like `kf.F`, `kf.Q`, …: zero for elements
+            that are fixed, and for a complex element the errors of its real and imaginary part as
+            one complex number. Estimates are normal about the truth with these errors when there
+            are many data.
+
+        Raises:
+            TypeError: A dataset.
+            ValueError: Nothing is learned, a `loss_weight` of 0, or series that `fit` refuses.
+            NotPositiveDefiniteError: The likelihood has no maximum in the direction that it names.
+                So it is where matrices are determined up to a change of coordinates of the state
+                alone, as F, H and Q together: fix elements of them then.
+
+        Example:
+            >>> import numpy as np, cgp
+            >>> model = cgp.statespace.LinearGaussian([[0.9j]], [[0.19]], [[1.0]], [[0.1]])
+            >>> z = cgp.statespace.sample(model, 200, seed=1).observations
+            >>> kf = cgp.KalmanFilter(model, learn=("F",))
+            >>> history = kf.fit(z, verbose=0)
+            >>> errors = kf.parameter_errors(z, verbose=0)
+            >>> bool(abs(kf.F - 0.9j) < 3 * abs(errors["F"]))
+            True
+        """
+        if isinstance(x, tf.data.Dataset):
+            raise TypeError("parameter_errors takes the series themselves, not a dataset of them")
+        if not self.trainable_variables or not self.loss_weight:
+            raise ValueError("nothing is learned: the filter has no weights, or a loss_weight of 0")
+        batch, count = self.batch_of_shard(self._learnable(x, None, missing))
+        learned, curvature = laplace.curvature_of_loss(
+            self, batch, count / self.loss_weight, verbose
+        )
+        names = named_parameters(
+            (name, layer)
+            for name, layer in self.learned.items()
+            if isinstance(layer, Parameterized)
+        )
+        covariance = laplace.covariance_of_arrays(
+            lambda: [self.learned_model.tensor(name) for name in self.learned],
+            names,
+            learned,
+            curvature,
+        )
+        estimates = {name: self.learned_model.matrix(name) for name in self.learned}
+        return laplace.errors_by_name(estimates, covariance)
 
     def apply_post_updates(self) -> None:
         """Runs the post updates; eagerly raises where the matrices are of no filter any more."""

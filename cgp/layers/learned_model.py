@@ -14,17 +14,13 @@ from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.model_base import FactoredCovariance, as_dtype
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
-from cgp.training.hyperparameters import (
-    Hyperparameter,
-    HyperparameterLayer,
-    InitialValues,
-    declared,
-)
+from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers
 from cgp.training.parameters import (
     COMPLEX,
     POSITIVE,
     REAL,
+    Constraint,
     Parameter,
     Parameterized,
     number_to_config,
@@ -46,36 +42,96 @@ def _finite(value: ArrayLike) -> np.ndarray:
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
-@declared
 class Matrix(HyperparameterLayer):
     """A learned array, unconstrained, such as a transition matrix or a mean.
 
     Args:
         value: Initial value, of any shape; a complex one makes a complex array.
-        fixed: "value" to exclude it from training.
+        fixed: "value" to exclude it from training; or bool, shaped like it: True for the elements
+            that stay at their initial value, such as the zeros and ones of a companion matrix. Only
+            the others are weights.
         priors: TFP distribution of "value", by that name; the loss of a `KalmanFilter` has it.
         name: A name.
         dtype: "float64" or "float32".
 
     Raises:
-        ValueError: Elements that are not finite numbers.
+        ValueError: Elements that are not finite numbers; a `fixed` of another shape, or True for
+            all elements.
 
     Example:
+        >>> import numpy as np
         >>> from cgp.layers import Matrix
         >>> Matrix([[0.9j]]).call().numpy()
         array([[0.+0.9j]])
+        >>> companion = Matrix([[1.6, -0.8], [1.0, 0.0]], fixed=[[False, False], [True, True]])
+        >>> companion.trainable_variables[0].shape
+        (2,)
     """
 
-    value: Hyperparameter = Hyperparameter(REAL)
+    value: Parameter
 
-    def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
-        """The array, real or complex."""
-        array = _finite(arguments["value"])
-        return {"value": (array, COMPLEX if np.iscomplexobj(array) else REAL)}
+    def __init__(
+        self,
+        value: ArrayLike,
+        *,
+        fixed: str | Iterable[str] | ArrayLike = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        array = _finite(value)
+        constraint = COMPLEX if np.iscomplexobj(array) else REAL
+        self._is_fixed = np.asarray(fixed)
+        if self._is_fixed.dtype == bool:
+            constraint, fixed = _with_fixed_elements(constraint, array, self._is_fixed), ()
+        self.declare_parameters({"value": (array, constraint)}, fixed, priors)
 
     def call(self) -> tf.Tensor:
         """The array."""
         return tf.convert_to_tensor(self.value)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, complex numbers as [re, im]."""
+        config = super().get_config()
+        return (
+            config | {"fixed": self._is_fixed.tolist()} if self._is_fixed.dtype == bool else config
+        )
+
+
+def _with_fixed_elements(
+    constraint: Constraint, initial: np.ndarray, is_fixed: np.ndarray
+) -> Constraint:
+    """Arrays whose elements are free where `is_fixed` is False, which alone are weights."""
+    shape = list(initial.shape)
+    if is_fixed.shape != initial.shape:
+        raise ValueError(
+            f"fixed must be shaped like value, {shape}, True for elements that stay as they are, "
+            f"got shape {list(is_fixed.shape)}"
+        )
+    if is_fixed.all():
+        raise ValueError(
+            'fixed is True for all elements, and nothing would be learned: give fixed="value", or '
+            "leave the matrix out of learn"
+        )
+    places = np.argwhere(~is_fixed)
+
+    def forward(weights: tf.Tensor) -> tf.Tensor:
+        elements = constraint.forward(weights)
+        constants = np.where(is_fixed, initial, 0).astype(elements.dtype.as_numpy_dtype)
+        return tf.scatter_nd(places, elements, shape) + constants
+
+    def contains(array: np.ndarray) -> bool:
+        same_shape = array.shape == initial.shape
+        return same_shape and bool(np.all((array == initial.astype(array.dtype)) | ~is_fixed))
+
+    return constraint._replace(
+        description=f"{constraint.description}, of shape {shape}, its fixed elements as they are",
+        contains=contains,
+        forward=forward,
+        inverse=lambda array: constraint.inverse(array[~is_fixed]),
+    )
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
@@ -253,13 +309,17 @@ class LearnedModel:
     def matrix(self, name: str) -> np.ndarray | None:
         """A present matrix; None for the B of a model without one."""
         if name in self.layers:
-            present = self._present(name)
-            return (present.matrix if isinstance(present, FactoredCovariance) else present).numpy()
+            return self.tensor(name).numpy()
         # Only this one depends on others: an F without stationary covariance can still be read.
         if name == "initial_covariance" and isinstance(self.start, LinearGaussian):
             return noise_of(self.model()).initial_covariance.numpy()
         matrix = self._at_start(name)
         return None if matrix is None else matrix.numpy()
+
+    def tensor(self, name: str) -> tf.Tensor:
+        """The present matrix of a learned layer, differentiable with respect to the weights."""
+        present = self._present(name)
+        return present.matrix if isinstance(present, FactoredCovariance) else present
 
     def _present(self, name: str) -> tf.Tensor | FactoredCovariance:
         """The present matrix of a learned layer; a covariance with its factor if it has one."""

@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.gp.data import Data
-from cgp.gp.laplace import hessian
 from cgp.gp.sampling.density import Coordinates, WeakPriors, attached, values_and_gradients
 from cgp.statespace.compiled import graph_of
+from cgp.training.laplace import hessian
 
 _ACCEPTED = 0.75  # the share of proposals that dual averaging aims at
 _WINDOWS = (0.15, 0.25, 0.6)  # shares of the warm-up

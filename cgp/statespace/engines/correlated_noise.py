@@ -46,7 +46,9 @@ def conditional_transition(
             and batch, `[T, m + n, m + n, B]`.
         joint_factor: A factor of it, with the same axes.
         R: The covariance of v, `[m, m]` or `[T, m, m, B]`.
-        h, r, z: Observation matrix, variances and observations as `decorrelated` returns them.
+        h: The observation matrix as `decorrelated` returns it.
+        r: The variances, likewise.
+        z: The observations, likewise.
         observed: As for `decorrelated`.
 
     Returns:

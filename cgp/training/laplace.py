@@ -6,7 +6,7 @@ normal, and the inverse of its covariance is the Hessian of the negative log den
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,7 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
+from cgp.training.batches import where_watched
+from cgp.training.objective import Objective
 from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
+from cgp.training.post_updates import refresh
 
 _VANISHED = 1e-6  # of the largest element of a positive vector
 _UNDETERMINED = 1e-2  # the curvature by a log whose standard error would be 10
@@ -46,6 +49,74 @@ def hessian(
     return 0.5 * (columns + columns.T)
 
 
+def curvature_of_loss(
+    model: keras.Model, batch: Any, count: float, verbose: int | str
+) -> tuple[list[keras.Variable], np.ndarray]:
+    """The Hessian `[P, P]` of `count` times the loss of a batch, and the weights that it is by.
+
+    The weights of the model stay as they are. With `verbose` other than 0 a progress bar shows how
+    many rows are done.
+    """
+    loss = Objective(model, (batch, None, None))
+    shown = 1 if where_watched(verbose) else 0
+    bar = keras.utils.Progbar(loss.start.size, verbose=shown, unit_name="parameter")
+    try:
+        rows = hessian(lambda w: count * loss(w)[1], loss.start, bar.update)
+    finally:
+        loss.assign(loss.start)
+        refresh(model)
+    return loss.variables, rows
+
+
+def errors_by_name(
+    estimates: Mapping[str, np.ndarray], covariance: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Standard errors shaped like the estimates, from the covariance of their real coordinates.
+
+    The errors of the real and the imaginary part of a complex number are one complex number.
+    """
+    errors, by_name, start = np.sqrt(np.diag(covariance)), {}, 0
+    for name, estimate in estimates.items():
+        stop = start + estimate.size * (2 if np.iscomplexobj(estimate) else 1)
+        numbers, start = errors[start:stop], stop
+        if np.iscomplexobj(estimate):
+            numbers = numbers[0::2] + 1j * numbers[1::2]
+        by_name[name] = numbers.reshape(estimate.shape)[()]
+    return by_name
+
+
+def covariance_of_arrays(
+    arrays: Callable[[], Sequence[tf.Tensor]],
+    parameters: Mapping[str, Parameter],
+    learned: list[keras.Variable],
+    curvature: np.ndarray,
+) -> np.ndarray:
+    """The covariance of arrays that are functions of the weights, from the Hessian by these.
+
+    Args:
+        arrays: A function that computes them from the present weights.
+        parameters: Hyperparameters by name, for the error about weights that are not determined.
+        learned: The variables that the rows of `curvature` belong to, in their order.
+        curvature: `[P, P]`.
+
+    Returns:
+        `[Q, Q]`: elements of an array one after the other, real and imaginary part as two.
+
+    Raises:
+        NotPositiveDefiniteError: The curvature is not positive in the direction that it names.
+    """
+    with tf.GradientTape(persistent=True) as tape:  # for a jacobian without pfor
+        coordinates = tf.concat([_coordinates(a) for a in arrays()], axis=0)
+    jacobian = tape.jacobian(
+        coordinates,
+        [v.value for v in learned],
+        experimental_use_pfor=False,
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    j = np.concatenate([np.reshape(a, [coordinates.shape[0], -1]) for a in jacobian], axis=1)
+    return j @ _inverse(curvature, _labels(parameters, learned)) @ np.swapaxes(j, 0, 1)
+
+
 def covariance(
     parameters: Mapping[str, Parameter], learned: list[keras.Variable], curvature: np.ndarray
 ) -> np.ndarray:
@@ -73,9 +144,7 @@ def covariance(
     """
     starts = np.cumsum([0] + [_size(v) for v in learned])[:-1]
     offsets = dict(zip(map(id, learned), starts, strict=True))
-    names = {id(p.variable): name for name, p in parameters.items()}
-    labels = [names.get(id(v), v.name) for v in learned for _ in range(_size(v))]
-    curvature = curvature.copy()
+    labels, curvature = _labels(parameters, learned), curvature.copy()
     rows, at_edge = [], []
     for name, parameter in parameters.items():
         jacobian = _jacobian(parameter)
@@ -133,15 +202,24 @@ def _inverse(curvature: np.ndarray, labels: list[str]) -> np.ndarray:
     return (eigenvectors / eigenvalues) @ eigenvectors.T
 
 
+def _labels(parameters: Mapping[str, Parameter], learned: list[keras.Variable]) -> list[str]:
+    """The name of the hyperparameter of each weight, or of its variable."""
+    names = {id(p.variable): name for name, p in parameters.items()}
+    return [names.get(id(v), v.name) for v in learned for _ in range(_size(v))]
+
+
+def _coordinates(a: tf.Tensor) -> tf.Tensor:
+    """The elements of an array as real numbers, a complex one as its real and imaginary part."""
+    if a.dtype.is_complex:
+        a = tf.stack([tf.math.real(a), tf.math.imag(a)], axis=-1)
+    return tf.reshape(a, [-1])
+
+
 def _jacobian(parameter: Parameter) -> np.ndarray:
     raw = tf.convert_to_tensor(parameter.variable.value)
     with tf.GradientTape(persistent=True) as tape:  # for a jacobian without pfor
         tape.watch(raw)
-        constrained = parameter.constrained(raw)
-        if parameter.constraint.is_complex:
-            coordinates = [tf.math.real(constrained), tf.math.imag(constrained)]
-            constrained = tf.stack(coordinates, axis=-1)
-        constrained = tf.reshape(constrained, [-1])
+        constrained = _coordinates(parameter.constrained(raw))
     jacobian = tape.jacobian(constrained, raw, experimental_use_pfor=False).numpy()
     return jacobian.reshape(constrained.shape[0], -1)
 
