@@ -375,18 +375,15 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
         learned, curvature = laplace.curvature_of_loss(
             self, batch, count / self.loss_weight, verbose
         )
-        names = named_parameters(
-            (name, layer)
-            for name, layer in self.learned.items()
-            if isinstance(layer, Parameterized)
-        )
+        layers = [(k, x) for k, x in self.learned.items() if isinstance(x, Parameterized)]
+
+        def matrices() -> dict[str, tf.Tensor]:
+            return {name: self.learned_model.tensor(name) for name in self.learned}
+
         covariance = laplace.covariance_of_arrays(
-            lambda: [self.learned_model.tensor(name) for name in self.learned],
-            names,
-            learned,
-            curvature,
+            lambda: list(matrices().values()), named_parameters(layers), learned, curvature
         )
-        estimates = {name: self.learned_model.matrix(name) for name in self.learned}
+        estimates = {name: matrix.numpy() for name, matrix in matrices().items()}
         return laplace.errors_by_name(estimates, covariance)
 
     def apply_post_updates(self) -> None:

@@ -64,8 +64,8 @@ class Matrix(HyperparameterLayer):
         >>> Matrix([[0.9j]]).call().numpy()
         array([[0.+0.9j]])
         >>> companion = Matrix([[1.6, -0.8], [1.0, 0.0]], fixed=[[False, False], [True, True]])
-        >>> companion.trainable_variables[0].shape
-        (2,)
+        >>> companion.trainable_variables[0].numpy()
+        array([ 1.6, -0.8])
     """
 
     value: Parameter
@@ -74,7 +74,7 @@ class Matrix(HyperparameterLayer):
         self,
         value: ArrayLike,
         *,
-        fixed: str | Iterable[str] | ArrayLike = (),
+        fixed: str | Iterable[Any] = (),
         priors: Mapping[str, Any] | None = None,
         name: str | None = None,
         dtype: str = "float64",
