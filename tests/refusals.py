@@ -297,6 +297,10 @@ REFUSALS = {
         "is of complex signals, but the model is float64"),
     "statespace.filter": (
         lambda: statespace.filter(WALK, Z), TypeError, "z must be real, got complex128"),
+    "statespace.steady_state": (
+        lambda: statespace.steady_state(statespace.LinearGaussian(
+            [[1.0]], [[0.0]], [[1.0]], [[1.0]], [0.0], [[1.0]])),
+        ValueError, "no stabilising steady state"),
     "statespace.log_likelihood": (lambda: statespace.log_likelihood(WALK, []), ValueError,
         r"the series is empty: got z of shape \(0, 1\)"),
     "statespace.smooth": (lambda: statespace.smooth(WALK, X, inputs=X), ValueError,

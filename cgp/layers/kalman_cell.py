@@ -44,10 +44,10 @@ from cgp.statespace.online.native_step import (
     NOT_FINITE,
     CompiledStep,
     CompiledWalk,
+    CorrelatedNoise,
     StepMatrices,
     StepMoments,
     step_matrices,
-    transition_after,
 )
 from cgp.statespace.online.online_step import (
     StateArrays,
@@ -411,7 +411,7 @@ class PresentMatrices:
         self.of_step: StepMatrices
         self.are_for_core: bool
         self._inputs_to_state: np.ndarray
-        self._model: LinearGaussian
+        self._correlated: CorrelatedNoise | None
 
     def renew(self) -> bool:
         """Computes the matrices where the weights have changed, and returns whether they have."""
@@ -419,7 +419,8 @@ class PresentMatrices:
         if snapshot == self._snapshot:
             return False
         model = cast("LinearGaussian", self._learned.model())  # others have no such step
-        self.of_step, self._snapshot, self._model = step_matrices(model), snapshot, model
+        self.of_step, self._snapshot = step_matrices(model), snapshot
+        self._correlated = CorrelatedNoise.of_model(model)
         # The core does not tell an exact observation that contradicts the state.
         self.are_for_core = leaves_no_exact_observation(model.R)
         if model.B is not None:
@@ -431,10 +432,12 @@ class PresentMatrices:
 
         A drift `B u`; and the transition from z, if the noise of both is correlated.
         """
-        matrices, form, joint = {}, self._learned.form, self._model.joint_noise
-        if joint is not None:
-            z = self._model.observation_form.split(tf.constant(sample.z)).numpy()
-            matrices = transition_after(self._model, joint.factor, z)
+        matrices, form = {}, self._learned.form
+        if self._correlated is not None:
+            z = sample.z
+            if form.multiplicity > 1:
+                z = np.concatenate([z.real, z.imag], axis=-1)
+            matrices = self._correlated.transition_after(z)
         if sample.inputs is not None:
             inputs = form.split(tf.constant(sample.inputs)).numpy()
             driven = (self._inputs_to_state @ inputs[..., None])[..., 0]

@@ -15,6 +15,7 @@ from cgp.statespace.particles import ConditionalParticles, Particles, particle_f
 from cgp.statespace.results import Filtered
 from cgp.statespace.sampling import Sampled, posterior_sample, sample
 from cgp.statespace.smoothing import Smoothed, smooth
+from cgp.statespace.steady_states import SteadyState, steady_state
 from cgp.statespace.switching import InteractingFiltered, InteractingModels
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "SigmaPoints",
     "Smoothed",
     "State",
+    "SteadyState",
     "Taylor",
     "clear_cache",
     "diagnostics",
@@ -45,6 +47,7 @@ __all__ = [
     "posterior_sample",
     "sample",
     "smooth",
+    "steady_state",
     "step",
     "widely_linear",
 ]

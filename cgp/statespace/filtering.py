@@ -18,6 +18,7 @@ from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.results import Filtered, covariance_marginals, joint_moments
 from cgp.statespace.series import Series
+from cgp.statespace.steady_states import steady_filter
 from cgp.statespace.switching import InteractingModels
 
 
@@ -31,6 +32,7 @@ def filter(
     *,
     likelihood: Likelihood | None = None,
     parallel: bool = False,
+    steady: bool = False,
 ) -> Filtered:
     """Runs the Kalman filter, in square-root form.
 
@@ -72,6 +74,10 @@ def filter(
             likelihood is approximate too: for `OneBit` by expectation propagation, for others a
             lower bound. Innovations are of these normal observations. None for normal noise.
         parallel: Whether to compute all steps at once, as above.
+        steady: Whether to filter with the constant gain of `steady_state` from the first
+            observation on (a Wiener filter): as if the initial covariance were that predicted in
+            the steady state, whatever it is. For a linear model in normal noise that does not vary
+            over time, of series without missing elements; the result is not differentiable.
 
     Returns:
         `Filtered`; of a bank `InteractingFiltered`. Differentiable once by the matrices, the
@@ -84,7 +90,8 @@ def filter(
         ValueError: Shapes that do not fit, an empty series, infinite observations, NaN in inputs;
             an observation that a model without noise rules out; with `parallel=True`, an R singular
             where H Q Hᴴ is, or an unknown length in a graph; a likelihood for which no normal
-            posterior was found (in a graph the log likelihood is NaN then).
+            posterior was found (in a graph the log likelihood is NaN then); with `steady=True`,
+            missing elements, or a model without a steady state.
 
     Example:
         >>> import numpy as np
@@ -97,6 +104,10 @@ def filter(
         (array([1. , 1.5]), array([4., 4.]))
     """
     as_flag(parallel, "parallel")
+    if as_flag(steady, "steady"):
+        if likelihood is not None or parallel:
+            raise ValueError("steady=True is without a likelihood and without parallel=True")
+        return steady_filter(model, z, missing, inputs)
     if isinstance(model, InteractingModels):
         _check_bank(parallel, likelihood)
         return model.filter(z, missing, inputs, rule)

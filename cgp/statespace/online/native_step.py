@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.marginals import JointMoments, Marginals
@@ -43,33 +42,49 @@ def step_matrices(model: LinearGaussian) -> StepMatrices:
     return StepMatrices(*matrices)
 
 
-def transition_after(
-    model: LinearGaussian, joint_factor: tf.Tensor, z: np.ndarray
-) -> dict[str, np.ndarray]:
-    """The transition from an observation with whose noise the process noise is correlated.
+class CorrelatedNoise(NamedTuple):
+    """The matrices of a step whose process noise is correlated with its observation noise."""
 
-    It is that of `cgp.statespace.engines.correlated_noise`, by NumPy, for a regular R.
+    F: np.ndarray  # Transition, `[..., n, n]`
+    H: np.ndarray  # Observation matrix, `[..., m, n]`
+    R: np.ndarray  # Covariance of the observation noise, regular, `[..., m, m]`
+    S: np.ndarray  # Covariance of process and observation noise, `[..., n, m]`
+    observation_root: np.ndarray  # The rows of a factor of both noises, `[..., m, m + n]`
+    process_root: np.ndarray  # `[..., n, m + n]`
 
-    Args:
-        model: A model with S that does not vary over time.
-        joint_factor: The factor of its `joint_noise`.
-        z: Working values, `[..., m]`, NaN where missing.
+    @classmethod
+    def of_model(cls, model: LinearGaussian) -> "CorrelatedNoise | None":
+        """The matrices of a model that does not vary over time; None without an S."""
+        if model.joint_noise is None:
+            return None
+        tensors = (model.F, model.H, model.R, model.S, model.joint_noise.factor)
+        F, H, R, S, roots = (with_time(a).numpy()[..., 0, :, :] for a in tensors)
+        m = H.shape[-2]
+        return cls(F, H, R, S, roots[..., :m, :], roots[..., m:, :])
 
-    Returns:
-        `F − K H`, the factor `Q_factor` of `Q − K Sᴴ`, and K z, the `drift`, batch axes first.
-    """
-    covariances = (model.F, model.H, model.R, model.S, joint_factor)
-    F, H, R, S, factor = (np.asarray(with_time(a))[..., 0, :, :] for a in covariances)
-    observed, m = ~np.isnan(z), z.shape[-1]
-    R = np.where(observed[..., None] & observed[..., None, :], R, np.eye(m, dtype=R.dtype))
-    S = np.where(observed[..., None, :], S, 0.0)
-    # K R = S, and R is Hermitian: R Kᴴ = Sᴴ.
-    K = np.conj(np.swapaxes(np.linalg.solve(R, np.conj(np.swapaxes(S, -1, -2))), -1, -2))
-    return {
-        "F": F - K @ H,
-        "Q_factor": factor[..., m:, :] - K @ factor[..., :m, :],
-        "drift": (K @ np.where(observed, z, 0.0)[..., None])[..., 0],
-    }
+    def transition_after(self, z: np.ndarray) -> dict[str, np.ndarray]:
+        """The transition from an observation, as of `cgp.statespace.engines.correlated_noise`.
+
+        Args:
+            z: Working values, `[..., m]`, NaN where missing.
+
+        Returns:
+            `F − K H`, a factor `Q_factor` of `Q − K Sᴴ`, and K z, the `drift`, batch axes first.
+        """
+        observed = ~np.isnan(z)
+        R, S = self.R, self.S
+        if not observed.all():
+            both = observed[..., None] & observed[..., None, :]
+            R = np.where(both, R, np.eye(z.shape[-1], dtype=R.dtype))
+            S = np.where(observed[..., None, :], S, 0.0)
+            z = np.where(observed, z, 0.0)
+        # K R = S, and R is Hermitian: R Kᴴ = Sᴴ.
+        K = np.conj(np.swapaxes(np.linalg.solve(R, np.conj(np.swapaxes(S, -1, -2))), -1, -2))
+        return {
+            "F": self.F - K @ self.H,
+            "Q_factor": self.process_root - K @ self.observation_root,
+            "drift": (K @ z[..., None])[..., 0],
+        }
 
 
 class MatrixArray(ctypes.Structure):
