@@ -301,6 +301,7 @@ NO_GRADIENT = {
     "statespace.diagnostics",
     "statespace.forecast",
     "statespace.particle_filter",
+    "statespace.steady_state",
     "statespace.posterior_sample",
     "statespace.sample",
     "statespace.clear_cache",
