@@ -9,7 +9,11 @@ from cgp.online.cell import Sample
 from cgp.online.past import Past, PastStep
 from cgp.online.stream import Stream
 from cgp.statespace.linearization.linearized_model import noise_of
-from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.models.linear_gaussian import (
+    LinearGaussian,
+    check_uncorrelated,
+    with_time,
+)
 from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.online.online_step import StateArrays
 from cgp.statespace.smoothing import smooth
@@ -47,6 +51,7 @@ def late_step(cell: KalmanCell, stream: Stream | None, sample: Sample, steps_ago
     if fills_gaps and sample.H is None and sample.R is None:
         later[0] = at_time._replace(z=np.where(np.isnan(at_time.z), sample.z, at_time.z)), True
     elif isinstance(cell.learned_model.start, LinearGaussian):
+        check_uncorrelated(cell.learned_model.start, "a late observation beside one of its time")
         later.insert(0, (_without_time(cell, sample), False))
     else:
         raise ValueError(

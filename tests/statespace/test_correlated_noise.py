@@ -145,6 +145,7 @@ def test_the_smoother_is_that_of_one_joint_normal(case):
     np.testing.assert_allclose(result.lag_one_covariances, lag, atol=1e-11)
 
 
+@pytest.mark.long
 def test_without_the_core_in_a_graph_and_in_parallel_the_filter_is_the_same(without_core):
     matrices, z = matrices_of(), series_of()
     model = statespace.LinearGaussian(**matrices)
@@ -297,11 +298,13 @@ def test_steps_online_are_the_filter_whether_observations_are_whole_or_not():
         np.testing.assert_allclose(kf.state.mean, ahead.state_means[0], atol=1e-12)
 
 
-def test_steps_of_pure_functions_are_the_filter():
+@pytest.mark.parametrize("has_core", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_steps_of_pure_functions_are_the_filter(has_core, without_core):
     model, z = statespace.LinearGaussian(**matrices_of()), series_of()
     state = None
     for a in z:
-        state, _ = statespace.step(model, state, a)
+        arguments = (statespace.step, model, state, a)
+        state, _ = arguments[0](*arguments[1:]) if has_core else without_core(*arguments)
     ahead = statespace.forecast(model, statespace.filter(model, z), 1)
     np.testing.assert_allclose(state.mean, ahead.state_means[0], atol=1e-12)
     np.testing.assert_allclose(covariance_of(state.chol), covariance_of(ahead.state_chols[0]))
@@ -385,6 +388,26 @@ def test_what_cannot_take_it_says_so():
     ):
         with pytest.raises(error, match=message):
             call()
+
+
+def test_late_observations_and_gates_are_of_the_filter_in_order():
+    model = statespace.LinearGaussian(**matrices_of())
+    z, kf = series_of(), cgp.KalmanFilter(model, horizon=4)
+    for t, a in enumerate(z):
+        kf.step(np.where(t == 8, np.nan, a))
+    kf.step(z[8], late_by=STEPS - 1 - 8)
+    expected = statespace.forecast(model, statespace.filter(model, z), 1).state_means[0]
+    np.testing.assert_allclose(kf.state.mean, expected, atol=1e-12)
+    smoothed = statespace.smooth(model, z)
+    np.testing.assert_allclose(kf.lag(3).mean, smoothed.smoothed_means[-4], atol=1e-11)
+    observed = int(np.flatnonzero(~np.isnan(z).any(axis=-1))[-1])
+    with pytest.raises(ValueError, match="beside one of its time"):
+        kf.step(z[observed], late_by=STEPS - 1 - observed)
+    for arguments in ({"H": np.ones((M, N))}, {"Q": np.eye(N)}):
+        with pytest.raises(ValueError, match="matrices of its own"):
+            kf.step(z[3], **arguments)
+        with pytest.raises(ValueError, match="matrices of its own"):
+            statespace.step(model, None, z[3], **arguments)
 
 
 def test_replace_sets_changes_and_drops_it():

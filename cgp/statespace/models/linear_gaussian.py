@@ -405,6 +405,7 @@ class LinearGaussian(Settled):
 
     def with_matrices(self, **matrices: tf.Tensor) -> "LinearGaussian":
         """The same model with other F, Q_factor, H or R, working values, which are not checked."""
+        check_uncorrelated(self, "a model with matrices of each step")
         covariances, noise = dict(self._covariances), matrices.copy()
         if "Q_factor" in noise:
             covariances["Q"] = FactoredCovariance.of_factor(noise.pop("Q_factor"))

@@ -9,14 +9,19 @@ import numpy as np
 from cgp import native
 from cgp.statespace.engines.filter_step import leaves_no_exact_observation
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.online.native_step import CompiledStep, StepMoments, step_matrices
+from cgp.statespace.online.native_step import (
+    CompiledStep,
+    CorrelatedNoise,
+    StepMoments,
+    step_matrices,
+)
 
 
 class CoreStep:
     """The compiled steps of a model, one for each number of streams, for use by all threads."""
 
     def __init__(self, model: LinearGaussian):
-        self.matrices = step_matrices(model)
+        self.matrices, self.correlated = step_matrices(model), CorrelatedNoise.of_model(model)
         self.leaves_no_exact_observation = leaves_no_exact_observation(model.R)
         self.batch = tuple(model.batch_shape)
         self.B = None if model.B is None else with_time(model.B).numpy()[..., 0, :, :]
@@ -88,13 +93,17 @@ def moments_by_core(
         a = np.broadcast_to(a, (*batch, *own_axes)).reshape(-1, *own_axes)
         return np.array(np.moveaxis(a, 0, -1), order="C")  # a copy, which the step changes
 
-    drift = np.zeros((mean.shape[-1], 1), chol.dtype)
+    drift = np.zeros(mean.shape[-1], chol.dtype)
     if inputs is not None and core.B is not None:
-        drift = batch_last((core.B @ inputs[..., None])[..., 0], 1)
+        drift = (core.B @ inputs[..., None])[..., 0]
+    if core.correlated is not None:
+        working_z = z if model.is_proper else np.concatenate([z.real, z.imag], axis=-1)
+        matrices = core.correlated.transition_after(working_z)
+        drift = drift + matrices.pop("drift")
     next_mean, next_chol = batch_last(mean, 1), batch_last(chol, 2)
     moments = core(
         {name: batch_last(a, 2) for name, a in matrices.items()},
-        drift,
+        batch_last(drift, 1),
         np.broadcast_to(z, (*batch, z.shape[-1])).reshape(-1, z.shape[-1]),
         next_mean,
         next_chol,

@@ -10,7 +10,7 @@ from cgp.linalg.cholesky import NotPositiveDefiniteError
 from cgp.linalg.semidefinite import semidefinite_factor
 from cgp.observations import check_rounding
 from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
-from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.linear_gaussian import LinearGaussian, check_uncorrelated
 
 
 def checked_matrices(
@@ -42,6 +42,8 @@ def checked_matrices(
                     "and H"
                 )
     model = noise_of(model)
+    if any(matrix is not None for matrix in matrices.values()):
+        check_uncorrelated(model, "a step with matrices of its own")
     n, m = model.F.shape[-1], model.H.shape[-2]
     sizes = {"F": (n, n), "Q": (n, n), "H": (m, n), "R": (m, m)}
     working = {}
