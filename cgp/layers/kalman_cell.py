@@ -18,6 +18,7 @@ from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as, real_diagonal
 from cgp.online.cell import Cell, Piece, RefusedSample, Sample, all_finite
 from cgp.statespace.engines.chunked_engine import StateMoments
+from cgp.statespace.engines.correlated_noise import CorrelatedNoise
 from cgp.statespace.engines.filter_step import leaves_no_exact_observation, with_pseudo_variance
 from cgp.statespace.filtering import (
     moments,
@@ -44,9 +45,9 @@ from cgp.statespace.online.native_step import (
     NOT_FINITE,
     CompiledStep,
     CompiledWalk,
-    CorrelatedNoise,
     StepMatrices,
     StepMoments,
+    correlated_noise_of,
     step_matrices,
 )
 from cgp.statespace.online.online_step import (
@@ -201,6 +202,14 @@ class KalmanCell(Cell):
                 )
         if np.isfinite(arrays[0]).all():
             check_state_factor(arrays[1], "the saved factor of the state")
+
+    def check_saved(self, weights: Sequence[np.ndarray]) -> None:
+        """`check_stored` of real weights, streams last, complex arrays as [re, im]."""
+        dtype = self._model.dtype
+        arrays = [np.ascontiguousarray(a, dtype.real_dtype.as_numpy_dtype) for a in weights]
+        if dtype.is_complex:
+            arrays = [a.view(dtype.as_numpy_dtype)[..., 0] for a in arrays]
+        self.check_stored([np.moveaxis(a, -1, 0) for a in arrays])
 
     def structure(self) -> dict[str, Any]:
         """The sizes and the form of the model."""
@@ -420,7 +429,7 @@ class PresentMatrices:
             return False
         model = cast("LinearGaussian", self._learned.model())  # others have no such step
         self.of_step, self._snapshot = step_matrices(model), snapshot
-        self._correlated = CorrelatedNoise.of_model(model)
+        self._correlated = correlated_noise_of(model)
         # The core does not tell an exact observation that contradicts the state.
         self.are_for_core = leaves_no_exact_observation(model.R)
         if model.B is not None:

@@ -1,7 +1,8 @@
 """Learned matrices as layers, and a state-space model some of whose matrices are learned."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -14,7 +15,8 @@ from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.model_base import FactoredCovariance, as_dtype
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
-from cgp.training.hyperparameters import HyperparameterLayer
+from cgp.training import laplace
+from cgp.training.hyperparameters import HyperparameterLayer, Row, array_text
 from cgp.training.keras_private import flatten_layers
 from cgp.training.parameters import (
     COMPLEX,
@@ -23,6 +25,7 @@ from cgp.training.parameters import (
     Constraint,
     Parameter,
     Parameterized,
+    named_parameters,
     number_to_config,
 )
 from cgp.training.post_updates import snapshot
@@ -320,6 +323,39 @@ class LearnedModel:
         """The present matrix of a learned layer, differentiable with respect to the weights."""
         present = self._present(name)
         return present.matrix if isinstance(present, FactoredCovariance) else present
+
+    def rows(self) -> Iterator[Row]:
+        """The present learned matrices, for a table."""
+        uses = Counter(map(id, self.layers.values()))
+        for name, layer in self.layers.items():
+            notes = [] if uses[id(layer)] == 1 else [f"shared by {uses[id(layer)]} matrices"]
+            fixed = [p.name for p in parameters_inside(layer) if p.fixed]
+            if fixed:
+                notes.append(f"fixed: {', '.join(fixed)}")
+            matrix = np.asarray(self.matrix(name))
+            yield Row(name, array_text(matrix), ", ".join(["learned", *notes]))
+
+    def errors(
+        self, estimator: Any, batch: Any, count: float, verbose: int | str
+    ) -> dict[str, np.ndarray]:
+        """Standard errors of the learned matrices, from the Hessian of the loss of a batch.
+
+        `estimator` is the filter that learns them, and `count` the number of observations.
+        """
+        if not estimator.trainable_variables or not estimator.loss_weight:
+            raise ValueError("nothing is learned: the filter has no weights, or a loss_weight of 0")
+        count /= estimator.loss_weight
+        weights, curvature = laplace.curvature_of_loss(estimator, batch, count, verbose)
+        layers = [(k, x) for k, x in self.layers.items() if isinstance(x, Parameterized)]
+
+        def matrices() -> list[tf.Tensor]:
+            return [self.tensor(name) for name in self.layers]
+
+        covariance = laplace.covariance_of_arrays(
+            matrices, named_parameters(layers), weights, curvature
+        )
+        estimates = dict(zip(self.layers, (a.numpy() for a in matrices()), strict=True))
+        return laplace.errors_by_name(estimates, covariance)
 
     def _present(self, name: str) -> tf.Tensor | FactoredCovariance:
         """The present matrix of a learned layer; a covariance with its factor if it has one."""

@@ -81,8 +81,8 @@ def test_a_stationary_start_stays_stationary():
 
 
 def test_replace_says_what_it_does_not_take(model):
-    with pytest.raises(TypeError, match=r"replace knows F, Q.*but was given S"):
-        model.replace(S=1.0)
+    with pytest.raises(TypeError, match=r"replace knows F, Q.*but was given P"):
+        model.replace(P=1.0)
     with pytest.raises(TypeError, match="F must be a matrix, got None"):
         model.replace(F=None)
     with pytest.raises(ValueError, match="Q must be Hermitian"):

@@ -11,6 +11,7 @@ where nothing is observed K is zero, and the transition as it was.
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.experimental.numpy import moveaxis
 
@@ -77,6 +78,41 @@ def conditional_transition(
         tf.stop_gradient(joint_factor[:, m:] - removed(roots)),
         (b[None, :, None] if b.shape.rank == 1 else b) + removed(series)[:, :, 0],
     )
+
+
+class CorrelatedNoise(NamedTuple):
+    """The arrays of a step, for `transition_after`, which is `conditional_transition` by NumPy."""
+
+    F: np.ndarray  # Transition, `[..., n, n]`
+    H: np.ndarray  # Observation matrix, `[..., m, n]`
+    R: np.ndarray  # Covariance of the observation noise, regular, `[..., m, m]`
+    S: np.ndarray  # Covariance of process and observation noise, `[..., n, m]`
+    observation_root: np.ndarray  # The rows of a factor of both noises, `[..., m, m + n]`
+    process_root: np.ndarray  # `[..., n, m + n]`
+
+    def transition_after(self, z: np.ndarray) -> dict[str, np.ndarray]:
+        """The transition of the state given the observation of the step that it leads from.
+
+        Args:
+            z: Working values, `[..., m]`, NaN where missing.
+
+        Returns:
+            `F − K H`, a factor `Q_factor` of `Q − K Sᴴ`, and K z, the `drift`, batch axes first.
+        """
+        observed = ~np.isnan(z)
+        R, S = self.R, self.S
+        if not observed.all():
+            both = observed[..., None] & observed[..., None, :]
+            R = np.where(both, R, np.eye(z.shape[-1], dtype=R.dtype))
+            S = np.where(observed[..., None, :], S, 0.0)
+            z = np.where(observed, z, 0.0)
+        # K R = S, and R is Hermitian: R Kᴴ = Sᴴ.
+        K = np.conj(np.swapaxes(np.linalg.solve(R, np.conj(np.swapaxes(S, -1, -2))), -1, -2))
+        return {
+            "F": self.F - K @ self.H,
+            "Q_factor": self.process_root - K @ self.observation_root,
+            "drift": (K @ z[..., None])[..., 0],
+        }
 
 
 def _with_axes(a: tf.Tensor) -> tf.Tensor:

@@ -11,8 +11,8 @@ from cgp.statespace.engines.filter_step import leaves_no_exact_observation
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.online.native_step import (
     CompiledStep,
-    CorrelatedNoise,
     StepMoments,
+    correlated_noise_of,
     step_matrices,
 )
 
@@ -21,7 +21,7 @@ class CoreStep:
     """The compiled steps of a model, one for each number of streams, for use by all threads."""
 
     def __init__(self, model: LinearGaussian):
-        self.matrices, self.correlated = step_matrices(model), CorrelatedNoise.of_model(model)
+        self.matrices, self.correlated = step_matrices(model), correlated_noise_of(model)
         self.leaves_no_exact_observation = leaves_no_exact_observation(model.R)
         self.batch = tuple(model.batch_shape)
         self.B = None if model.B is None else with_time(model.B).numpy()[..., 0, :, :]

@@ -14,6 +14,7 @@ import numpy as np
 
 from cgp import native
 from cgp.distributions.marginals import JointMoments, Marginals
+from cgp.statespace.engines.correlated_noise import CorrelatedNoise
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 
 NOT_FINITE = (
@@ -42,49 +43,14 @@ def step_matrices(model: LinearGaussian) -> StepMatrices:
     return StepMatrices(*matrices)
 
 
-class CorrelatedNoise(NamedTuple):
-    """The matrices of a step whose process noise is correlated with its observation noise."""
-
-    F: np.ndarray  # Transition, `[..., n, n]`
-    H: np.ndarray  # Observation matrix, `[..., m, n]`
-    R: np.ndarray  # Covariance of the observation noise, regular, `[..., m, m]`
-    S: np.ndarray  # Covariance of process and observation noise, `[..., n, m]`
-    observation_root: np.ndarray  # The rows of a factor of both noises, `[..., m, m + n]`
-    process_root: np.ndarray  # `[..., n, m + n]`
-
-    @classmethod
-    def of_model(cls, model: LinearGaussian) -> "CorrelatedNoise | None":
-        """The matrices of a model that does not vary over time; None without an S."""
-        if model.joint_noise is None:
-            return None
-        tensors = (model.F, model.H, model.R, model.S, model.joint_noise.factor)
-        F, H, R, S, roots = (with_time(a).numpy()[..., 0, :, :] for a in tensors)
-        m = H.shape[-2]
-        return cls(F, H, R, S, roots[..., :m, :], roots[..., m:, :])
-
-    def transition_after(self, z: np.ndarray) -> dict[str, np.ndarray]:
-        """The transition from an observation, as of `cgp.statespace.engines.correlated_noise`.
-
-        Args:
-            z: Working values, `[..., m]`, NaN where missing.
-
-        Returns:
-            `F − K H`, a factor `Q_factor` of `Q − K Sᴴ`, and K z, the `drift`, batch axes first.
-        """
-        observed = ~np.isnan(z)
-        R, S = self.R, self.S
-        if not observed.all():
-            both = observed[..., None] & observed[..., None, :]
-            R = np.where(both, R, np.eye(z.shape[-1], dtype=R.dtype))
-            S = np.where(observed[..., None, :], S, 0.0)
-            z = np.where(observed, z, 0.0)
-        # K R = S, and R is Hermitian: R Kᴴ = Sᴴ.
-        K = np.conj(np.swapaxes(np.linalg.solve(R, np.conj(np.swapaxes(S, -1, -2))), -1, -2))
-        return {
-            "F": self.F - K @ self.H,
-            "Q_factor": self.process_root - K @ self.observation_root,
-            "drift": (K @ z[..., None])[..., 0],
-        }
+def correlated_noise_of(model: LinearGaussian) -> CorrelatedNoise | None:
+    """The arrays of a step of a model that does not vary over time; None without an S."""
+    if model.joint_noise is None:
+        return None
+    tensors = (model.F, model.H, model.R, model.S, model.joint_noise.factor)
+    F, H, R, S, roots = (with_time(a).numpy()[..., 0, :, :] for a in tensors)
+    m = H.shape[-2]
+    return CorrelatedNoise(F, H, R, S, roots[..., :m, :], roots[..., m:, :])
 
 
 class MatrixArray(ctypes.Structure):
