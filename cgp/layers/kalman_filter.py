@@ -326,9 +326,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
     def parameter_errors(
         self, x: Any, missing: Any = None, *, verbose: int | str = "auto"
     ) -> dict[str, np.ndarray]:
-        """The standard errors of the learned matrices, by Laplace's approximation.
-
-        From the Hessian of the loss at its minimum: fit to convergence first.
+        """Standard errors of the learned matrices, by Laplace's approximation at convergence.
 
         Args:
             x: The series of the fit, as for `fit`, but not a dataset: a filter keeps no data.
