@@ -6,10 +6,19 @@ Tried with TensorFlow 2.18 and 2.21, the oldest version that the package admits 
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context
 
 # The class of tensors that hold numbers. `tf.is_tensor` admits symbolic tensors, and takes longer
 # to tell than a step of an online filter has time for.
 EagerTensor = tf.__internal__.EagerTensor
+
+# An op by its name, with its arguments as they are: the wrappers of `tf.raw_ops` lead here. An op
+# whose name begins with an underscore, as the one that reads several variables, has no wrapper.
+execute_op = pywrap_tfe.TFE_Py_FastPathExecute
+
+# The first argument of such a call.
+eager_context = context.context
 
 # The graphs of a branch or a loop, by their class: they belong to the graph around them.
 _BRANCHES_AND_LOOPS = {"CondBranchFuncGraph", "WhileBodyFuncGraph", "WhileCondFuncGraph"}

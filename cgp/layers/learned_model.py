@@ -28,7 +28,7 @@ from cgp.training.parameters import (
     named_parameters,
     number_to_config,
 )
-from cgp.training.post_updates import snapshot
+from cgp.training.post_updates import PresentValues
 
 _FAR = 100.0  # |mean|² beside the variance, of an offset
 _FEW = 3  # samples, which may all be far from zero
@@ -225,6 +225,10 @@ class LearnedModel:
         self.start, self.noise = start, noise_of(start)
         self.form = self.noise.form
         self.layers = {k: self._layer(k, layer) for k, layer in self._learnable(learn).items()}
+        of_cgp = {k: v for k, v in self.layers.items() if type(v) in (Matrix, Covariance)}
+        # Layers of users may depend on more than their weights.
+        self._of_users = [name for name in self.layers if name not in of_cgp]
+        self._present_values = PresentValues(v for x in of_cgp.values() for v in x.variables)
         by_id = {id(p): p for layer in self.layers.values() for p in parameters_inside(layer)}
         self.with_priors = [p for p in by_id.values() if p.prior is not None]
 
@@ -304,10 +308,8 @@ class LearnedModel:
         """The values that the matrices depend on."""
         if not self.layers:
             return b""
-        of_cgp = {k: v for k, v in self.layers.items() if type(v) in (Matrix, Covariance)}
-        # Layers of users may depend on more than their weights.
-        matrices = [np.asarray(self.matrix(k)).tobytes() for k in self.layers if k not in of_cgp]
-        return b"".join([snapshot(v for x in of_cgp.values() for v in x.variables), *matrices])
+        matrices = [np.asarray(self.matrix(k)).tobytes() for k in self._of_users]
+        return b"".join([self._present_values.read(), *matrices])
 
     def matrix(self, name: str) -> np.ndarray | None:
         """A present matrix; None for the B of a model without one."""

@@ -20,11 +20,12 @@ from cgp.training import confirm, invalidate, refresh, register_post_update
 from cgp.training.keras_private import add_variable, untrack_variable
 from cgp.training.post_updates import (
     HostVariable,
+    PresentValues,
     check_variables,
     current_values,
+    hosts_of,
     is_stale,
     set_values_of_states,
-    snapshot,
     unregister_post_update,
     values_of_states,
 )
@@ -62,6 +63,7 @@ class Stream:
         self._arrays: list[np.ndarray] = []
         self._by_stream: list[np.ndarray] = []
         self._weights = cell.weights
+        self._present_values = PresentValues(self._weights)
         self._values = b""  # of the weights that the compiled function belongs to
         self._compiled = None if self._weights else cell.compiled(streams)
         self._checks = type(cell).check_against is not Cell.check_against  # a call takes time
@@ -148,7 +150,7 @@ class Stream:
 
     def arrays(self) -> list[np.ndarray]:
         """The stored arrays, which share the memory of the variables."""
-        hosts = [variable.host() for variable in self.variables]
+        hosts = hosts_of(self.variables)
         if not self._hosts or not all(map(operator.is_, hosts, self._hosts)):
             self._hosts, self._arrays = hosts, []
             for a, dtype in zip(hosts, self._dtypes, strict=True):
@@ -196,27 +198,32 @@ class Stream:
             return
         if self._layer is not None:
             self.check_restored()
-            self._refresh_layer()
         if not tf.executing_eagerly():  # a graph has no use for the compiled function
+            if self._layer is not None:
+                refresh(self._layer)
             return
-        values = snapshot(self._weights) if self._layer is None else current_values(self._layer)
+        values = self._present_values.read() if self._layer is None else self._values_of_layer()
         if values != self._values:
             if self._layer is None and self._values and self.has_begun():
                 self.renew()  # first: where it fails, nothing has changed
             self._compiled, self._values = self.cell.compiled(self.streams), values
 
-    def _refresh_layer(self) -> None:
-        """Renews a stale state of the layer; where that fails, it stays as it was, eagerly."""
-        if not tf.executing_eagerly():
+    def _values_of_layer(self) -> bytes:
+        """The values that the state of the layer belongs to, which is renewed where it is stale.
+
+        Where that fails, it stays as it was.
+        """
+        values = current_values(self._layer)
+        if values is not None:
+            return values
+        before = values_of_states(self._layer)
+        try:
             refresh(self._layer)
-        elif is_stale(self._layer):
-            values = values_of_states(self._layer)
-            try:
-                refresh(self._layer)
-            except BaseException:
-                # `renew` writes once all is computed: the state belongs to what it did before.
-                set_values_of_states(self._layer, values)
-                raise
+        except BaseException:
+            # `renew` writes once all is computed: the state belongs to what it did before.
+            set_values_of_states(self._layer, before)
+            raise
+        return b"".join(a.tobytes() for a in values_of_states(self._layer))
 
     def begin(self, sample: Sample, is_block: bool = False) -> None:
         """Assigns the initial state, by the first sample of the streams, or of a block."""
@@ -453,17 +460,17 @@ class Stream:
         """Takes a sample or block; None, with the state unchanged, if the new one is not sound."""
         if self._weights:
             self.refresh()
+        arrays = self.arrays() if self._checks or self._compiled is not None else []
         if self._checks:
-            self.check(sample)
+            self.cell.check_against(self._by_stream, sample)
         if is_block and not self.cell.traces_blocks:
             return self._scan(sample) if self.has_begun() else None
-        if self._compiled is not None:
-            arrays = self.arrays()
-            if self._compiled.serves(arrays, sample, self._values):
-                step = self._compiled(arrays, sample)
-                if step is not None:
-                    self._arrays_changed()
-                return step
+        compiled = self._compiled
+        if compiled is not None and compiled.serves(arrays, sample, self._values):
+            step = compiled(arrays, sample)
+            if step is not None:
+                self._arrays_changed()
+            return step
         return self._take_traced(sample, is_block)
 
     def _scan(self, samples: Sample) -> Step | None:

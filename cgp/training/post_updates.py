@@ -51,13 +51,15 @@ XLA, which drops assertions, an update that should have failed leaves NaN instea
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import is_
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.tensorflow_private import eager_context, execute_op
 from cgp.training import keras_private
 from cgp.training.keras_private import in_stateless_scope, replace_value, stored
 
@@ -89,6 +91,9 @@ class HostVariable(keras.Variable):
         """The value as an array; after a change of it in place, `changed` must be called."""
         if in_stateless_scope():  # which may hold another value, to be left alone
             return np.asarray(super().value)
+        return self._present_host()
+
+    def _present_host(self) -> np.ndarray:
         if self._host is None or self._is_shared:
             self._host = stored(self).numpy()
         return self._host
@@ -145,7 +150,22 @@ class HostVariable(keras.Variable):
             self._is_ahead = False
 
 
+def hosts_of(variables: Iterable[HostVariable]) -> list[np.ndarray]:
+    """The arrays of several weights, which ask once whether the scope is stateless."""
+    if in_stateless_scope():
+        return [v.host() for v in variables]
+    return [v._present_host() for v in variables]
+
+
 _ZERO = np.zeros(1)
+
+
+class _Comparison(NamedTuple):
+    """The variables of an update beside the values that its state was computed from, as bytes."""
+
+    present: bytes
+    of_state: bytes
+    differ: bool
 
 
 class _PostUpdate:
@@ -157,6 +177,8 @@ class _PostUpdate:
     def __init__(self, variables: tuple, update: Callable[[], None], snapshot: Any) -> None:
         self.variables, self.update, self.snapshot = variables, update, snapshot
         self.is_current = False
+        self._present_values = PresentValues(variables)
+        self._comparison = _Comparison(b"", b"", True)
 
     def present(self) -> tf.Tensor:
         """The values of the variables in one vector that begins with a zero.
@@ -204,12 +226,22 @@ class _PostUpdate:
         return snapshot.host() if isinstance(snapshot, HostVariable) else snapshot.numpy()
 
     def is_stale(self) -> bool | tf.Tensor:
-        # NaN, the mark of stale state, differs from everything.
         if tf.executing_eagerly():  # in a tenth of the time
-            values = (np.ravel(_read(v.value)).astype(np.float64) for v in self.variables)
-            return not np.array_equal(self.stored(), np.concatenate([_ZERO, *values]))
+            return self.comparison().differ
         self.match_size()
         return tf.reduce_any(tf.not_equal(tf.convert_to_tensor(self.snapshot), self.present()))
+
+    def comparison(self) -> _Comparison:
+        """The comparison of the variables with the values of the state, eagerly."""
+        present, of_state = self._present_values.read(), self.stored().tobytes()
+        last = self._comparison  # one object, as other threads may compare too
+        if present == last.present and of_state == last.of_state:
+            return last
+        # NaN, the mark of stale state, differs from everything.
+        numbers = np.concatenate([_ZERO, self._present_values.in_double(present)])
+        differ = not np.array_equal(np.frombuffer(of_state), numbers)
+        comparison = self._comparison = _Comparison(present, of_state, differ)
+        return comparison
 
     def run_if_stale(self) -> None:
         if (
@@ -380,13 +412,22 @@ def confirm(layer: keras.layers.Layer) -> None:
         update.snapshot.assign(update.present())
 
 
-def current_values(layer: keras.layers.Layer) -> bytes:
-    """The values of the variables from which the states of a layer were computed."""
-    return b"".join(update.stored().tobytes() for update in _updates(layer))
+def current_values(layer: keras.layers.Layer) -> bytes | None:
+    """The values from which the states of a layer were computed; None where one is stale, eagerly.
+
+    As bytes, of the arrays of `values_of_states`.
+    """
+    values = []
+    for update in _updates(layer):
+        comparison = update.comparison()
+        if comparison.differ:
+            return None
+        values.append(comparison.of_state)
+    return b"".join(values)
 
 
 def values_of_states(layer: keras.layers.Layer) -> list[np.ndarray]:
-    """The arrays of `current_values`, to be given back to `set_values_of_states` with states."""
+    """The values from which states were computed, to be given back to `set_values_of_states`."""
     return [update.stored().copy() for update in _updates(layer)]
 
 
@@ -400,15 +441,75 @@ def set_values_of_states(layer: keras.layers.Layer, values: list[np.ndarray]) ->
 
 def snapshot(variables: Iterable[keras.Variable]) -> bytes:
     """The values of variables as bytes, to compare with later ones."""
-    return b"".join(_read(v.value).tobytes() for v in variables)
+    return PresentValues(variables).read()
 
 
-def _read(variable: Any) -> np.ndarray:
-    is_plain = isinstance(variable, tf.Variable)
-    if not is_plain or isinstance(variable, tf.distribute.DistributedValues):
-        return variable.numpy()  # what autocast makes of one; and one to each replica
-    # The methods of a variable take three times as long.
-    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype).numpy()
+class _Handles(NamedTuple):
+    """Variables of TensorFlow with the arguments of the op that reads them together."""
+
+    variables: tuple
+    handles: list[Any] | None
+    """None where one op cannot read them."""
+    dtypes: Sequence[tf.DType]
+
+
+class PresentValues:
+    """The present values of the same variables, read again and again by one op.
+
+    Whoever writes a variable, through Keras or past it, is noticed by its value alone.
+
+    Args:
+        variables: Keras variables.
+
+    Example:
+        >>> import keras
+        >>> from cgp.training.post_updates import PresentValues
+        >>> scale = keras.Variable(1.0, dtype="float64")
+        >>> values = PresentValues([scale])
+        >>> before = values.read()
+        >>> _ = scale.value.assign_add(1.0)
+        >>> values.read() == before
+        False
+    """
+
+    def __init__(self, variables: Iterable[keras.Variable]):
+        self._watched = tuple(variables)
+        self._last = _Handles((), None, ())
+
+    def read(self) -> bytes:
+        """The values, one after another, each in its own dtype; eagerly."""
+        if in_stateless_scope():  # which may have other values
+            return self._read_each()
+        variables, last = tuple(map(stored, self._watched)), self._last
+        if len(variables) != len(last.variables) or not all(map(is_, variables, last.variables)):
+            last = self._last = self._handles_of(variables)
+        if last.handles:
+            try:
+                names = eager_context(), "_ReadVariablesOp", None
+                return b"".join(execute_op(*names, last.handles, "dtypes", last.dtypes))
+            except tf.errors.OpError:  # they are on several devices; other errors come again below
+                pass
+        return self._read_each()
+
+    def _handles_of(self, variables: tuple) -> _Handles:
+        # Some have a copy on each device, or their values in an array.
+        is_split = any(isinstance(v, tf.distribute.DistributedValues) for v in variables)
+        is_split |= any(isinstance(v, HostVariable) for v in self._watched)
+        handles = None if is_split else [v.handle for v in variables]
+        return _Handles(variables, handles, [v.dtype for v in variables])
+
+    def _read_each(self) -> bytes:
+        return b"".join(v.value.numpy().tobytes() for v in self._watched)
+
+    def in_double(self, values: bytes) -> np.ndarray:
+        """The numbers that `read` returned as bytes, `[N]`, float64."""
+        numbers, start = [np.zeros(0)], 0
+        for v in self._watched:
+            dtype = np.dtype(tf.as_dtype(stored(v).dtype).as_numpy_dtype)
+            count = v.shape.num_elements()
+            numbers.append(np.frombuffer(values, dtype, count, start).astype(np.float64))
+            start += count * dtype.itemsize
+        return np.concatenate(numbers)
 
 
 def refresh_all(

@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 
 import cgp
-from cgp.training import confirm, invalidate, refresh, register_post_update
+from cgp.training import confirm, invalidate, post_updates, refresh, register_post_update
+from cgp.training.keras_private import replace_value
+from cgp.training.post_updates import HostVariable, PresentValues
 from tests.long_cases import long_except
 from tests.training import toys
 
@@ -334,3 +336,63 @@ def test_is_state_current_in_mixed_precision(dtype):
     for root in (3.0, 2.0):
         layer.root.assign(root)
         assert float(layer(tf.constant(2.0))) == 2.0 * root**2
+
+
+WRITES = {
+    "assign": lambda v, keras_v: keras_v.assign([0.25, 0.5]),
+    "assign_add in place": lambda v, keras_v: v.assign_add([0.25, 0.0]),
+    "a resource op": lambda v, keras_v: tf.raw_ops.AssignVariableOp(
+        resource=v.handle, value=tf.constant([0.25, 0.5], v.dtype)
+    ),
+    "an op of an optimizer": lambda v, keras_v: tf.raw_ops.ResourceApplyGradientDescent(
+        var=v.handle, alpha=tf.constant(0.5, v.dtype), delta=tf.ones(v.shape, v.dtype)
+    ),
+    "a graph": lambda v, keras_v: tf.function(lambda: v.assign(v + 0.25))(),
+    "XLA": lambda v, keras_v: tf.function(lambda: v.assign(v + 0.25), jit_compile=True)(),
+    "a scattered update": lambda v, keras_v: tf.raw_ops.ResourceScatterAdd(
+        resource=v.handle, indices=[0], updates=tf.constant([0.25], v.dtype)
+    ),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_is_a_write_noticed_whoever_makes_it(write):
+    weights = [
+        keras.Variable(1.0, dtype="float64"),
+        keras.Variable([1.0, 2.0], dtype="float64"),
+        keras.Variable([1.0, 2.0, 3.0], dtype="float32"),
+    ]
+    values = PresentValues(weights)
+    kept = [weights[1].value.read_value()]  # which shares the memory of the variable
+    before = values.read()
+    expected = np.concatenate([np.ravel(v.numpy()).astype(float) for v in weights])
+    np.testing.assert_array_equal(values.in_double(before), expected)
+    write(weights[1].value, weights[1])
+    after = values.read()
+    assert after != before
+    assert after == b"".join(v.numpy().tobytes() for v in weights)
+    assert after == values.read()
+    np.testing.assert_array_equal(kept[0], [1.0, 2.0])
+
+
+def test_are_present_values_those_of_weights_that_change_their_shape_and_of_a_stateless_scope():
+    weights = [keras.Variable(1.0, dtype="float64"), HostVariable((2,), "float64", "state")]
+    plain, values = PresentValues(weights[:1]), PresentValues(weights)
+    before = plain.read(), values.read()
+    replace_value(weights[0], [3.0, 4.0])
+    weights[1].host()[:] = 5.0
+    weights[1].changed()
+    assert plain.read() == np.array([3.0, 4.0]).tobytes() != before[0]
+    assert values.read() == np.array([3.0, 4.0, 5.0, 5.0]).tobytes()
+    with keras.StatelessScope(state_mapping=[(weights[0], tf.constant([6.0, 7.0], tf.float64))]):
+        assert plain.read() == np.array([6.0, 7.0]).tobytes()
+    assert PresentValues([]).read() == b""
+
+
+def test_are_present_values_of_several_devices_read_one_by_one(monkeypatch):
+    def refuse(*arguments):
+        raise tf.errors.InvalidArgumentError(None, None, "variables of several devices")
+
+    weights = [keras.Variable(float(i), dtype="float64") for i in range(3)]
+    monkeypatch.setattr(post_updates, "execute_op", refuse)
+    assert PresentValues(weights).read() == np.arange(3.0).tobytes()
