@@ -13,7 +13,7 @@ import functools
 import importlib.machinery
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -120,6 +120,56 @@ class MomentArrays(ctypes.Structure):
     """The addresses of the arrays to which a C function writes moments."""
 
     _fields_ = [(name, ctypes.c_void_p) for name in ("mean", "variance", "pseudo")]
+
+
+class MomentRecord:
+    """The moments of a step, which a C function writes into one record: it is copied at once.
+
+    Args:
+        arguments: The structure of the function, whose fields `predicted` and `filtered` are
+            `MomentArrays`.
+        shapes: The shape of the moments of each.
+        of_mean: The dtype of means and pseudo-variances.
+        of_variance: The dtype of variances.
+        pairs: The shape of covariance and pseudo-covariance of all predicted components, which
+            `predicted` has too; None for none.
+    """
+
+    def __init__(
+        self,
+        arguments: Any,
+        shapes: Mapping[str, tuple[int, ...]],
+        of_mean: np.dtype,
+        of_variance: np.dtype,
+        pairs: tuple[int, ...] | None = None,
+    ):
+        kinds = {"mean": of_mean, "variance": of_variance, "pseudo": of_mean}
+        fields: list[tuple] = [
+            (f"{name} {moment}", kind, shape)
+            for name, shape in shapes.items()
+            for moment, kind in kinds.items()
+        ]
+        if pairs is not None:
+            joint = ("predicted covariance", "predicted pseudo_covariance")
+            fields += [(name, of_mean, pairs) for name in joint]
+        self._record = np.zeros((), fields)
+        for field, *_ in fields:
+            name, moment = field.split()
+            setattr(getattr(arguments, name), moment, self._record[field].ctypes.data)
+        # E(x − m)² of a real number is its variance; of a proper one it is zero.
+        is_complex = np.dtype(of_mean).kind == "c"
+        moments = ("mean", "variance", "pseudo" if is_complex else "variance")
+        self._names = [[f"{name} {moment}" for moment in moments] for name in shapes]
+        if pairs is not None:
+            self._names.append(list(joint) if is_complex else [joint[0], joint[0]])
+
+    def moments(self) -> list[Iterator[Any]]:
+        """Mean, variance and pseudo-variance of each, then the joint moments, if there are any.
+
+        New arrays, or numbers where they have no axes.
+        """
+        record = self._record.copy()[()]
+        return [map(record.__getitem__, names) for names in self._names]
 
 
 def serves_graphs() -> bool:

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import ctypes
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp import native
-from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.distributions.marginals import Marginals, Step
 from cgp.gp.data import SampleNoise, arranged, as_inputs_and_targets, check_squares, flattened
 from cgp.gp.posterior import posterior
 from cgp.gp.recursive import native_scan
@@ -439,25 +440,20 @@ class CompiledSteps:
         return self._policy.is_compiled or not self._has_noise(arrays, noise)
 
     def _has_noise(self, arrays: Sequence[np.ndarray], noise: tuple[float, int]) -> bool:
-        return any(noise) or any(a.any() for a in arrays[self._noise_from :])
+        return any(noise) or any(map(np.count_nonzero, arrays[self._noise_from :]))
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
         """Takes a sample or a block, also of one stream without a batch axis."""
         noise = _common_noise(sample)
         assert noise is not None  # see `serves`
-        size = arrays[0]
-        shape = np.shape(sample.z)
-        z = np.reshape(sample.z, (len(size), -1))
-        x = np.reshape(sample.x, (*z.shape, -1))
-        has_noise = self._has_noise(arrays, noise)
-        size_before = size.copy() if has_noise else size
-        step = self._window.take(x, z, list(arrays), *noise)
-        if step is None:
-            return None
-        if has_noise:
-            coming = np.sum(~np.isnan(z), axis=-1)
+        if not self._has_noise(arrays, noise):
+            return self._window.take(sample.x, sample.z, arrays, *noise)
+        size_before = arrays[0].copy()
+        step = self._window.take(sample.x, sample.z, arrays, *noise)
+        if step is not None:
+            coming = np.sum(~np.isnan(np.reshape(sample.z, (len(size_before), -1))), axis=-1)
             _append_noise(arrays[self._noise_from :], size_before, coming, noise)
-        return step.map(lambda a: a.reshape(shape)[()])
+        return step
 
 
 def completed_weights(store: Mapping[str, Any], variables: Sequence[Any]) -> dict[str, Any]:
@@ -520,10 +516,16 @@ class CompiledWindow:
         self._arguments = _Take(
             capacity=recursion.capacity, forgetting=recursion.forgetting, nugget=NUGGET
         )
-        self._memory: np.ndarray | None = None
+        self._reference = ctypes.byref(self._arguments)
+        self._window: list[np.ndarray] = []  # to whose arrays the structure points, and to these
+        self._x, self._z, self._memory = (np.zeros(0) for _ in range(3))
+        self._means: tuple[np.ndarray, ...] = ()
+        self._moments: native.MomentRecord
+        self._function: Callable[..., int]
         self._program: np.ndarray | None = None
         self._values = b""  # of the hyperparameters that the program belongs to
         self._noise_variances, self._circularity = np.zeros(1), 0.0 + 0.0j
+        self._noise: tuple[float, int] | None = None  # known part and group, as in the structure
 
     def serves(self, values: bytes) -> bool:
         """Whether it knows the kernel; `values` are the present hyperparameters."""
@@ -538,59 +540,76 @@ class CompiledWindow:
             self._noise_variances = np.ravel(process.learned_noise_variance())
             circularity = process.noise_circularity
             self._circularity = 0.0 if circularity is None else complex(circularity.numpy())
-            self._values = values
+            self._values, self._noise = values, None
         return self._program is not None
 
     def take(
         self,
         x: np.ndarray,
         z: np.ndarray,
-        window: list[np.ndarray],
+        window: Sequence[np.ndarray],
         known_variance: float = 0.0,
         group: int = 0,
     ) -> Step | None:
-        """Takes samples, x `[B, T, D]` and z `[B, T]`, of one noise into windows.
+        """Takes samples of one noise into windows.
 
-        The arrays of the window are the fields of `Window`, changed in place, except for the noise
-        of points, which may be left out. Returns a `Step` of NumPy arrays, `[B, T]`; or None, and
-        the windows are unchanged, where a factor fails: TensorFlow then reports the error.
+        Args:
+            x: Places, `[..., D]`.
+            z: Observations, `[]`, `[T]`, `[B]` or `[B, T]`; NaN, in both parts, where missing.
+            window: The fields of `Window` of B streams, `[B, ...]`, changed in place, except for
+                the noise of points, which may be left out.
+            known_variance: The known part of the noise variance of the samples.
+            group: The group of their noise.
+
+        Returns:
+            A `Step` of NumPy arrays of the shape of z; or None, and the windows are unchanged,
+            where a factor fails: TensorFlow then reports the error.
         """
-        _, held_x, held_z, _, chol, *basis = window
-        has_basis = len(basis) > 2  # besides the noise of points, one or two arrays if any
-        prior_chol, prior_precision = basis[:2] if has_basis else (None, None)
-        x, z = np.ascontiguousarray(x, held_x.dtype), np.ascontiguousarray(z, held_z.dtype)
-        mean = held_mean = None
-        if self._recursion.process.mean is not None:
-            mean, held_mean = self._mean_function(x), self._mean_function(held_x)
+        is_pointed = self._z.shape == z.shape and len(window) == len(self._window)
+        if not is_pointed or not all(map(operator.is_, window, self._window)):
+            self._point_to(window, x.shape, z.shape)
+        self._x[...], self._z[...] = x, z
         arguments = self._arguments
-        learned = float(self._noise_variances[group])
-        arguments.noise_variance, pseudo = learned + known_variance, learned * self._circularity
-        arguments.noise_pseudo_re, arguments.noise_pseudo_im = pseudo.real, pseudo.imag
-        arguments.streams, arguments.steps, arguments.dimensions = x.shape
-        arrays = (x, z, mean, held_mean, *window[:5], prior_chol, prior_precision)
-        work = self._work(chol, 2 if has_basis else 1)
-        for name, a in zip(_Take._arrays, (*arrays, work), strict=True):
-            setattr(arguments, name, None if a is None else a.ctypes.data)
-        results = []
-        for to in (arguments.predicted, arguments.filtered):
-            moments = Marginals(np.empty_like(z), np.empty(z.shape, x.dtype), np.empty_like(z))
-            to.mean, to.variance, to.pseudo = (a.ctypes.data for a in moments)
-            results.append(moments)
-        if native.function(f"cgp_window_take_{chol.dtype.name}")(ctypes.byref(arguments)):
+        if self._recursion.process.mean is not None:
+            places = self._x.reshape(arguments.streams, arguments.steps, arguments.dimensions)
+            self._means = self._mean_function(places), self._mean_function(window[1])
+            arguments.mean, arguments.held_mean = (a.ctypes.data for a in self._means)
+        if self._noise != (known_variance, group):
+            self._noise = known_variance, group
+            learned = float(self._noise_variances[group])
+            arguments.noise_variance, pseudo = learned + known_variance, learned * self._circularity
+            arguments.noise_pseudo_re, arguments.noise_pseudo_im = pseudo.real, pseudo.imag
+        if self._function(self._reference):
             return None
-        predicted, filtered = results
-        return Step(predicted, innovation(z, predicted.mean), filtered)
+        predicted, filtered = (Marginals(*moments) for moments in self._moments.moments())
+        return Step(predicted, z - predicted.mean, filtered)
+
+    def _point_to(
+        self, window: Sequence[np.ndarray], of_x: tuple[int, ...], of_z: tuple[int, ...]
+    ) -> None:
+        """Makes the structure point to a window, and to new memory for samples of these shapes."""
+        size, held_x, held_z, age, chol, *basis = self._window = list(window)
+        arguments, streams = self._arguments, len(size)
+        self._x, self._z = np.empty(of_x, held_x.dtype), np.empty(of_z, held_z.dtype)
+        arguments.streams, arguments.dimensions = streams, of_x[-1]
+        arguments.steps = self._z.size // streams
+        shapes = {"predicted": of_z, "filtered": of_z}
+        self._moments = native.MomentRecord(arguments, shapes, held_z.dtype, held_x.dtype)
+        has_basis = len(basis) > 2  # besides the noise of points, one or two arrays if any
+        # Of each stream twice the factor with one point more, and as much for a budget.
+        rows = chol.shape[-1] + chol.shape[-1] // self._recursion.capacity
+        if len(self._memory) < streams:
+            self._memory = np.empty((streams, 4 if has_basis else 2, rows, rows), chol.dtype)
+        arrays = {"x": self._x, "z": self._z, "memory": self._memory}
+        arrays |= {"size": size, "held_x": held_x, "held_z": held_z, "age": age, "chol": chol}
+        if has_basis:
+            arrays |= {"prior_chol": basis[0], "prior_precision": basis[1]}
+        for name, a in arrays.items():
+            setattr(arguments, name, a.ctypes.data)
+        self._function = native.function(f"cgp_window_take_{chol.dtype.name}")
 
     def _mean_function(self, x: np.ndarray) -> np.ndarray:
         """The mean function at points `[B, N, D]`, complex, `[B, N]`."""
         points = tf.constant(x)
         zeros = tf.zeros(points.shape[:-1], complex_dtype(points.dtype))
         return self._recursion.process.plus_function(zeros, points).numpy()
-
-    def _work(self, chol: np.ndarray, factors: int) -> np.ndarray:
-        """Working memory, kept: twice the factors of each stream with one point more."""
-        streams, rows, _ = chol.shape
-        if self._memory is None or len(self._memory) < streams:
-            rows += rows // self._recursion.capacity
-            self._memory = np.empty((streams, 2 * factors, rows, rows), chol.dtype)
-        return self._memory

@@ -130,7 +130,7 @@ class DiscretizedProcess:
         """
         proper = None
         if self._numbers is not None and native.core().ops:
-            steps = tf.constant(step, tf.float64)
+            steps = step.astype(np.float64)
             proper = native.attempt("cgp_markov_discretize", *self._numbers, steps=steps)
         if proper is None:
             F, _, Q_factor = self.discretize(tf.constant(x), tf.constant(step))

@@ -194,7 +194,7 @@ class ProcessCell(GaussianProcessCell):
         if is_block:
             x = x[..., 0]
         back = x < last
-        if back.any():
+        if np.count_nonzero(back):  # in a quarter of the time of `any`
             x, last = (a[back][0] for a in np.broadcast_arrays(x, last))
             raise ValueError(f"x must not go back: got {x:g} after {last:g}")
 
@@ -448,7 +448,6 @@ class CompiledProcess:
 
     def __init__(self, process: SignalPlusNoise, matrices: PresentMatrices, streams: int | None):
         self._process, self._matrices, self._streams = process, matrices, streams
-        self._component = 0 if streams is None else (slice(None), 0)
         self._step: CompiledStep | None = None
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -459,7 +458,7 @@ class CompiledProcess:
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
         """Takes one sample of each stream, as `cgp.online.cell.Compiled`."""
         last, mean, chol = arrays
-        if np.isnan(last[0]):
+        if last[0] != last[0]:  # NaN: there is no state yet
             return None
         x = sample.x[..., 0]
         F, Q_factor = self._transition(last, x)
@@ -470,24 +469,29 @@ class CompiledProcess:
         if self._step is None:
             matrices = StepMatrices(F, Q_factor, self._matrices.H[..., None], R)
             is_composite = self._process.form.multiplicity > 1
-            self._step = CompiledStep(matrices, self._streams, is_composite, predicts_first=True)
-        function = self._matrices.function(x)
+            self._step = CompiledStep(
+                matrices, self._streams, is_composite, predicts_first=True, is_scalar=True
+            )
         self._step.set(F=F, Q_factor=Q_factor, R=R)
+        has_mean = self._process.mean is not None
+        function = self._matrices.function(x) if has_mean else 0.0
         result = self._step((sample.z - function)[..., None], mean, chol)
         if result is None:
             return None
         last[...] = x
-        component = self._component
-        predicted, filtered = (
-            m.map(lambda a: a[component]) for m in (result.predicted, result.filtered)
-        )
-        predicted, filtered = (m._replace(mean=m.mean + function) for m in (predicted, filtered))
-        return Step(predicted, innovation(sample.z, predicted.mean)[()], filtered)
+        predicted, filtered, _ = result
+        if has_mean:
+            predicted, filtered = (
+                m._replace(mean=m.mean + function) for m in (predicted, filtered)
+            )
+        # NaN in both parts where z is, as it was checked.
+        return Step(predicted, sample.z - predicted.mean, filtered)
 
     def _transition(self, last: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and a factor of Q from the last places to x, `[n, n, 1 or B]`; kept for equal steps."""
         steps = x - last
-        if len(last) > 1 and np.any((last != last[0]) | (steps != steps[0])):
+        are_apart = len(last) > 1 and np.count_nonzero((last != last[0]) | (steps != steps[0]))
+        if are_apart:
             return self._discretized(last, steps)
         step = steps[0]
         if step in self._transitions:
@@ -502,7 +506,10 @@ class CompiledProcess:
     def _discretized(self, last: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and a factor of Q, batch last."""
         matrices = self._matrices.transitions(last.copy(), steps)
-        F, Q_factor = (np.ascontiguousarray(np.moveaxis(a, 0, -1)) for a in matrices)
+        if len(steps) == 1:
+            F, Q_factor = (a.reshape(*a.shape[1:], 1) for a in matrices)
+        else:
+            F, Q_factor = (np.ascontiguousarray(np.moveaxis(a, 0, -1)) for a in matrices)
         return F, Q_factor
 
 

@@ -116,6 +116,7 @@ class CompiledStep:
         predicts_first: Whether a step leads from the last observation to the present one, and
             returns the moments of the signal H x; otherwise from the present one to the next, and
             returns the moments of the state.
+        is_scalar: Whether the signal is one number, whose moments have no axis of components.
     """
 
     def __init__(
@@ -124,50 +125,36 @@ class CompiledStep:
         streams: int | None,
         is_composite: bool = False,
         predicts_first: bool = False,
+        is_scalar: bool = False,
     ):
         dtype = matrices.F.dtype
         self._function = native.function(f"cgp_online_step_{dtype.name}")
         self._is_composite, self._predicts_first = is_composite, predicts_first
         (m, n), count = matrices.H.shape[:2], streams or 1
         self._z = np.zeros((m, count), dtype)
+        self._z_by_stream = np.moveaxis(self._z, -1, 0)
         self._kept: dict[str, np.ndarray] = {}  # the arrays that the C structure points to
         self._arguments = _Step(n, 0, m, count, predicts_first, is_composite)
         self._arguments.z = self._z.ctypes.data
         self.set(**matrices._asdict(), drift=np.zeros((n, 1), dtype))
-        self._results = self._records(m, m if predicts_first else n, streams)
-        self._reference = ctypes.byref(self._arguments)
-
-    def _records(self, m: int, k: int, streams: int | None) -> np.ndarray:
-        """The moments before and after, in one array of records that a step fills."""
+        sizes = {"predicted": m, "filtered": m if predicts_first else n}
         axes = () if streams is None else (streams,)
-        is_complex, real, of_mean = _moment_types(self._z.dtype, self._is_composite)
-        fields: list[tuple] = []
-        for name, size in (("predicted", m), ("filtered", k)):
-            shape = (*axes, size // (2 if self._is_composite else 1))
-            kinds = {"mean": of_mean, "variance": real, "pseudo": of_mean}
-            if name == "predicted" and shape[-1] > 1 and not self._predicts_first:
-                pair = (*shape, shape[-1])
-                fields += [(f"{name} {moment}", of_mean, pair) for moment in JointMoments._fields]
-            fields += [(f"{name} {moment}", kind, shape) for moment, kind in kinds.items()]
-        results = np.zeros((), fields)
-        for name in results.dtype.names or ():
-            distribution, moment = name.split()
-            setattr(getattr(self._arguments, distribution), moment, results[name].ctypes.data)
-        # E(x − m)² of a real number is its variance; of a proper one it is zero.
-        third = "pseudo" if is_complex else "variance"
-        self._names = [
-            [f"{name} {moment}" for moment in ("mean", "variance", third)]
-            for name in ("predicted", "filtered")
-        ]
-        self._names_of_joint = None
-        if "predicted covariance" in (results.dtype.names or ()):
-            second = "pseudo_covariance" if is_complex else "covariance"
-            self._names_of_joint = ["predicted covariance", f"predicted {second}"]
-        return results
+        halves = 2 if is_composite else 1
+        shapes = {
+            name: axes if is_scalar else (*axes, size // halves) for name, size in sizes.items()
+        }
+        components, (_, real, of_mean) = m // halves, _moment_types(dtype, is_composite)
+        pairs = None
+        if components > 1 and not predicts_first:
+            pairs = (*axes, components, components)
+        self._record = native.MomentRecord(self._arguments, shapes, of_mean, real, pairs)
+        self._reference = ctypes.byref(self._arguments)
 
     def set(self, **matrices: np.ndarray) -> None:
         """Replaces matrices, by the names of `StepMatrices`, or `drift`, `[n, B]`: contiguous."""
         for name, a in matrices.items():
+            if self._kept.get(name) is a:
+                continue
             self._kept[name] = a
             matrix = getattr(self._arguments, name)
             matrix.data, matrix.batch = a.ctypes.data, a.shape[-1]
@@ -184,7 +171,7 @@ class CompiledStep:
         """
         if self._is_composite:
             z = np.concatenate([z.real, z.imag], axis=-1)
-        self._z[...] = np.moveaxis(z, 0, -1) if z.ndim > 1 else z[:, None]
+        self._z_by_stream[...] = z
         if mean is not self._kept.get("mean") or chol is not self._kept.get("chol"):
             self._kept |= {"mean": mean, "chol": chol}
             self._arguments.mean, self._arguments.chol = mean.ctypes.data, chol.ctypes.data
@@ -193,14 +180,13 @@ class CompiledStep:
             return None
         if outcome:
             raise MemoryError("a step of an online filter needs more memory than there is")
-        records = self._results.copy()
-        predicted, filtered = (Marginals(*map(records.__getitem__, names)) for names in self._names)
+        predicted, filtered, *joint = self._record.moments()
+        marginals = Marginals(*predicted), Marginals(*filtered)
         if self._predicts_first:
-            return StepMoments(predicted, filtered, ())
-        if self._names_of_joint is None:
-            return StepMoments(predicted, filtered, _of_one_component(predicted))
-        joint = JointMoments(*map(records.__getitem__, self._names_of_joint))
-        return StepMoments(predicted, filtered, joint)
+            return StepMoments(*marginals, ())
+        if not joint:
+            return StepMoments(*marginals, _of_one_component(marginals[0]))
+        return StepMoments(*marginals, JointMoments(*joint[0]))
 
 
 class CompiledWalk:
