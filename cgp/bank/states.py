@@ -14,7 +14,7 @@ from cgp.bank.slots import Plan, Slots
 from cgp.distributions.marginals import Step
 from cgp.online.cell import Cell, RefusedSample, Sample, Walk
 from cgp.online.structure import in_declared_order
-from cgp.training.post_updates import snapshot
+from cgp.training.post_updates import PresentValues, snapshot
 
 
 class States:
@@ -33,7 +33,8 @@ class States:
         self._cell_of_rows: Cell | None = None  # which has shown their sizes
         self._walk: Walk | None = None
         self._rounds: Rounds | None = None
-        self._values: bytes | None = None  # of the weights that the states belong to
+        self._present_values = PresentValues(cell.weights)
+        self._values: bytes | None = None  # of these weights, that the states belong to
         self.belongs = ""  # text that tells these values from others, in another process too
         self.renew()
 
@@ -43,7 +44,7 @@ class States:
         Raises:
             ValueError: They cannot be renewed; nothing has been changed.
         """
-        values = snapshot(self.cell.weights)
+        values = self._present_values.read()
         if values == self._values:
             return
         weights = in_declared_order(self.cell.weights, self._estimator)
