@@ -245,8 +245,12 @@ class GaussianProcess(Parameterized, Model):
                 "predict returns NumPy arrays, and a tf.function has none: take posterior(x) there"
             )
         noise = self.noise_arguments(noise_variance, noise_groups)
+        return self._predicted(x, observed, noise)._asdict()
+
+    def _predicted(self, x: ArrayLike, observed: bool, noise: NoiseArguments) -> Marginals:
+        """The moments of `predict`, which a subclass may compute without a posterior."""
         posterior = self._posterior_of_values(x, observed, noise)
-        return {name: moment.numpy() for name, moment in as_dict(posterior).items()}
+        return Marginals(*(moment.numpy() for moment in as_dict(posterior).values()))
 
     def _posterior_of_values(
         self, x: ArrayLike, observed: bool, noise: NoiseArguments

@@ -59,6 +59,11 @@ class NoiseArguments(NamedTuple):
     group_count: int | None = None
     """The number of groups that the model learns a noise variance for; None for no groups."""
 
+    @property
+    def are_left_out(self) -> bool:
+        """Whether the noise is the one learned noise of a model without groups."""
+        return self.variance is None and self.group is None and self.group_count is None
+
     def of_data(self, z: tf.Tensor, real_dtype: str) -> SampleNoise:
         """The noise of the samples z, `[..., N]`, complex, NaN where missing.
 

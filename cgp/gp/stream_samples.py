@@ -17,14 +17,19 @@ from cgp.distributions.marginals import Marginals, Step
 from cgp.gp.data import Data, as_data, check_labels, check_pair, check_squares, remedy_of_pair
 from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.kernels.points import LARGEST, RecentInputs, as_array
+from cgp.kernels.points import LARGEST, RecentInputs, as_array, within
 from cgp.likelihoods import Likelihood, StudentT
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.observations import as_observations, components
 from cgp.online.cell import Cell, Sample
+from cgp.online.stream import Stream
 
 _MOST_ITERATIONS = 2000  # between the weight of an outlier and its posterior
 _WEIGHT_ACCURACY = 1e-12
+_LARGEST = LARGEST["float64"]
+_LARGEST_PART = 0.5 * _LARGEST  # of an observation: its square, a sum of two, does not overflow
+_MOST_PLACES = 16  # that are predicted one by one, in less time than by a posterior of them all
+_MISSING = np.complex128(complex(np.nan, np.nan))
 
 
 def check_eager() -> None:
@@ -141,17 +146,19 @@ class CheckedRange:
     def __init__(self, check: Callable[[np.ndarray], Any]):
         self._check = check
         self._ends: tuple[np.ndarray, np.ndarray] | None = None
+        self.interval = np.inf, -np.inf
+        """The ends of a range of one dimension as numbers; an empty interval for others."""
 
     def admit(self, x: np.ndarray) -> None:
         """Raises for inputs `[B, T, D]` that the process refuses."""
         if not x.size:
             return
-        if self._ends is not None and (self._ends[0] <= x).all() and (x <= self._ends[1]).all():
+        if self.covers(x):
             return
         self._check(x)
         first, last = np.min(x, axis=(0, 1)), np.max(x, axis=(0, 1))
         if self._ends is None:
-            self._ends = first, last
+            self._reach(first, last)
             return
         low, high = self._ends
         first, last = np.minimum(low, first), np.maximum(high, last)
@@ -160,9 +167,20 @@ class CheckedRange:
         further = lowest, np.where(last > high, last + width, high)
         try:
             self._check(np.stack(further))
-            self._ends = further
+            self._reach(*further)
         except ValueError:  # near the end of what is accepted: sample by sample
-            self._ends = first, last
+            self._reach(first, last)
+
+    def _reach(self, first: np.ndarray, last: np.ndarray) -> None:
+        self._ends = first, last
+        if first.size == 1:
+            self.interval = float(first[0]), float(last[0])
+
+    def covers(self, x: np.ndarray) -> bool:
+        """Whether inputs `[..., D]` lie in the range accepted so far."""
+        if self._ends is None or len(self._ends[0]) != x.shape[-1]:
+            return False
+        return bool((self._ends[0] <= x).all() and (x <= self._ends[1]).all())
 
 
 class GaussianProcessCell(Cell):
@@ -221,6 +239,10 @@ class GaussianProcessCell(Cell):
             TypeError, ValueError: Values that the process does not take.
         """
         noise = NoiseArguments(sample.noise_variance, sample.group, self.group_count)
+        if not along and missing is None and noise.are_left_out:
+            plain = self._plain_sample(sample.x, sample.z)
+            if plain is not None:
+                return plain
         arguments = (sample.x, sample.z, missing, self.real_dtype)
         as_samples = as_block if along else one_sample
         data = as_samples(*arguments, recent=self.recent, noise=noise)
@@ -232,6 +254,58 @@ class GaussianProcessCell(Cell):
         )
         checked = Sample(data.z[axes], data.x[axes], noise_variance=variance, group=group)
         return checked, None if data.is_single else len(data.z)
+
+    def _plain_sample(self, x: Any, z: Any) -> tuple[Sample, int | None] | None:
+        """A sample in double precision, at a place that is accepted already, as `check` returns it.
+
+        The checks allocate nothing. None for any other sample, which `check` converts or refuses.
+        """
+        if self.real_dtype != "float64" or not tf.executing_eagerly():
+            return None
+        z_checked: Any
+        if isinstance(z, complex):
+            z_checked, streams = _plain_number(z), None
+        elif type(z) is np.ndarray and z.dtype == np.complex128 and z.ndim == 1 and z.size:
+            z_checked, streams = _plain_numbers(z), len(z)
+        else:
+            return None
+        if z_checked is None:
+            return None
+        if isinstance(x, float):
+            low, high = self.range.interval
+            if self.dimensions != 1 or not (low <= x <= high and abs(x) <= _LARGEST):
+                return None
+            place = np.array((x,))
+            if streams is not None:  # one place for all, as by `np.broadcast_to`, but faster
+                place = np.ndarray((streams, 1), place.dtype, place, strides=(0, 8))
+            return Sample(z_checked, place), streams
+        if type(x) is not np.ndarray or x.dtype != np.float64 or streams is None:
+            return None
+        if x.shape != (streams, self.dimensions) or not self.range.covers(x):
+            return None
+        return (Sample(z_checked, x.copy()), streams) if within(x, _LARGEST) else None
+
+    def plain_places(self, x: Any) -> np.ndarray | None:
+        """Places `[M, D]` in double precision that the process accepts; None for any other.
+
+        Args:
+            x: Places, `[M]` of one dimension, or `[M, D]`.
+        """
+        if self.real_dtype != "float64" or type(x) not in (list, np.ndarray):
+            return None
+        if type(x) is list and not all(isinstance(place, float) for place in x):
+            return None
+        places = np.asarray(x)
+        places = places[:, None] if places.ndim == 1 else places
+        if places.dtype != np.float64 or places.ndim != 2 or places.shape[1] != self.dimensions:
+            return None
+        if not within(places, _LARGEST):
+            return None
+        try:
+            self.range.admit(places[None])
+        except ValueError:
+            return None
+        return places
 
     def admit(self, x: np.ndarray) -> None:
         """Raises a ValueError for inputs `[B, T, D]` that the process refuses."""
@@ -300,6 +374,58 @@ class GaussianProcessCell(Cell):
         variance = signal.variance + noise
         predicted = step.predicted._replace(variance=variance[0] if is_single else variance)
         return step._replace(predicted=predicted)
+
+
+def forecast_at(
+    stream: Stream, x: Any, observed: bool, earliest: float = -np.inf
+) -> Marginals | None:
+    """The moments at a few places, by a step with a missing observation at each.
+
+    Nothing passes through TensorFlow, and the stream stays as it is. It must not forget.
+
+    Args:
+        stream: The stream of a process.
+        x: Places, `[M]` or `[M, D]`.
+        observed: Whether to add the noise to the signal.
+        earliest: The first place at which it can be predicted.
+
+    Returns:
+        NumPy arrays `[M]`, or `[B, M]`; None where the compiled core does not serve, or places need
+        a conversion, are many, or are not accepted.
+    """
+    cell = stream.cell
+    assert isinstance(cell, GaussianProcessCell)
+    places = cell.plain_places(x)
+    if places is None or not 0 < len(places) <= _MOST_PLACES or not (places >= earliest).all():
+        return None
+    axes = () if stream.streams is None else (stream.streams,)
+    moments = []
+    for place in places:
+        at_place = np.broadcast_to(place, (*axes, *place.shape))
+        step = stream.step_of_copy(Sample(np.full(axes, _MISSING)[()], at_place))
+        if step is None:
+            return None
+        moments.append(step.predicted if observed else step.filtered)
+    return Marginals(*(np.stack(arrays, axis=-1) for arrays in zip(*moments, strict=True)))
+
+
+def _plain_number(z: complex) -> np.complex128 | None:
+    """An observation, NaN in both parts where missing; None where its square may overflow."""
+    re, im = z.real, z.imag
+    if abs(re) > _LARGEST_PART or abs(im) > _LARGEST_PART:
+        return None
+    return np.complex128(z) if re == re and im == im else _MISSING
+
+
+def _plain_numbers(z: np.ndarray) -> np.ndarray | None:
+    """`_plain_number` of an array `[B]`, which is copied."""
+    z = z.copy()
+    parts = z.view(np.float64)
+    if not parts @ parts <= _LARGEST_PART**2:  # some are missing, or large
+        if (np.abs(parts) > _LARGEST_PART).any():
+            return None
+        z[np.isnan(z)] = _MISSING
+    return z
 
 
 def _weight(signal: Marginals, z: np.ndarray, noise: np.ndarray, nu: float) -> np.ndarray:

@@ -6,14 +6,14 @@ import operator
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
-from cgp.online.cell import Cell, Sample
+from cgp.online.cell import Cell, Compiled, Sample
 from cgp.online.past import Past, PastStep
 from cgp.online.traced import TracedStep
 from cgp.training import confirm, invalidate, refresh, register_post_update
@@ -31,6 +31,15 @@ from cgp.training.post_updates import (
 )
 
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
+
+
+class _Preview(NamedTuple):
+    """A compiled step for a copy of the state."""
+
+    compiled: Compiled | None
+    values: bytes
+    """The values of the weights that it belongs to."""
+    arrays: list[np.ndarray]
 
 
 class Stream:
@@ -66,6 +75,7 @@ class Stream:
         self._present_values = PresentValues(self._weights)
         self._values = b""  # of the weights that the compiled function belongs to
         self._compiled = None if self._weights else cell.compiled(streams)
+        self._preview: _Preview | None = None
         self._checks = type(cell).check_against is not Cell.check_against  # a call takes time
         self._traced: dict[tuple, TracedStep] = {}
         self._is_checked = True
@@ -375,13 +385,31 @@ class Stream:
     def forecast_of(self, sample: Sample) -> Step:
         """The step of a sample, after which the state is as it was before."""
         with self._mutex:
-            self.refresh()  # first: else the state of earlier hyperparameters would come back
+            step = self.step_of_copy(sample)  # where it has not been taken, the error is that below
+            if step is not None:
+                return step
             state, is_new = [a.copy() for a in self.arrays()], self.is_new
             try:
                 return self._taken(sample, is_block=False)
             finally:
                 self._put(state)
                 self.is_new = is_new
+
+    def step_of_copy(self, sample: Sample) -> Step | None:
+        """`forecast_of` by a copy of the state; None where the core does not take the sample."""
+        with self._mutex:
+            self.refresh()
+            self.check(sample)
+            arrays = self.arrays()
+            if self._preview is None or self._preview.values != self._values:
+                compiled = self.cell.compiled(self.streams)  # which keeps to the arrays of the copy
+                self._preview = _Preview(compiled, self._values, [a.copy() for a in arrays])
+            compiled, values, copies = self._preview
+            if compiled is None or not compiled.serves(arrays, sample, values):
+                return None
+            for a, copy in zip(arrays, copies, strict=True):
+                np.copyto(copy, a)
+            return compiled(copies, sample)
 
     def process(self, samples: Sample, verbose: int | str = 0) -> Step:
         """Takes a block of samples, chunk by chunk, with a progress bar.

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
-from cgp.distributions import Step
+from cgp.distributions import Marginals, Step
 from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.data import Data, arranged, as_inputs_and_targets, checked_points, flattened
 from cgp.gp.fit_checks import check_several_samples
@@ -28,7 +28,7 @@ from cgp.gp.recursive.window_recursion import (
     of_each_stream,
 )
 from cgp.gp.starts import start_left_out, undone_on_error
-from cgp.gp.stream_samples import as_block
+from cgp.gp.stream_samples import as_block, forecast_at
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
@@ -506,6 +506,12 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         x = checked_points(x, data)
         conditioned = self.cell.recursion.conditioned(window, chol)
         return posterior(self._process, data, conditioned, flattened(x, 2), noise)
+
+    def _predicted(self, x: ArrayLike, observed: bool, noise: NoiseArguments) -> Marginals:
+        moments = None
+        if self.stream is not None and noise.are_left_out and self.forgetting == 1.0:
+            moments = forecast_at(self.stream, x, observed)
+        return super()._predicted(x, observed, noise) if moments is None else moments
 
     def _posterior_of_values(
         self, x: ArrayLike, observed: bool, noise_arguments: NoiseArguments

@@ -23,6 +23,8 @@ from cgp.gp.noise import SampleNoise, joined_noise
 from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
 from cgp.gp.state_space.predictions import smoothed
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell, shared_noise
+from cgp.gp.stream_samples import forecast_at
+from cgp.linalg.arguments import ArrayLike
 from cgp.online.cell import Sample
 from cgp.online.past import PastStep
 from cgp.online.stream import Stream
@@ -346,6 +348,13 @@ class History(tf.Module):
         if not stream.has_begun():
             stream.begin(sample)
         return stream.read()
+
+    def forecast_at(self, x: ArrayLike, observed: bool) -> Marginals | None:
+        """The moments at a few places after the last sample; None where the posterior has them."""
+        stream = self._stream
+        if stream is None:
+            return None
+        return forecast_at(stream, x, observed, earliest=stream.x)
 
     def last_state(self) -> StateAt | None:
         """The state after the last sample or point of the data; None before any."""

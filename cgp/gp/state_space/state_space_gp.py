@@ -280,6 +280,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
         by_series = points if points.shape.rank == 3 else points[None]
         return self._smoothed(self._normal(data), by_series, noise, start, part)
 
+    def _predicted(self, x: ArrayLike, observed: bool, noise: NoiseArguments) -> Marginals:
+        moments = self._history.forecast_at(x, observed) if noise.are_left_out else None
+        return super()._predicted(x, observed, noise) if moments is None else moments
+
     def _smoothed(self, *arguments: Any) -> Posterior:
         return smoothed(self._process, *arguments, parallel=self.parallel)
 
@@ -359,12 +363,13 @@ class StateSpaceGP(MaximumLikelihoodGP):
                 an infinite observation; a likelihood beside a noise pseudo-variance. The state is
                 then unchanged.
         """
-        place = as_array(x, "x")
-        if np.size(place) > 1:
-            raise ValueError(f"x must be one number, got shape {place.shape}: {_SHARED_PLACES}")
+        if not isinstance(x, float):
+            x = as_array(x, "x")
+            if np.size(x) > 1:
+                raise ValueError(f"x must be one number, got shape {x.shape}: {_SHARED_PLACES}")
         self._check_normal("step")
         sample, streams = self.cell.check(
-            Sample(z, place, noise_variance=noise_variance, group=noise_groups), missing
+            Sample(z, x, noise_variance=noise_variance, group=noise_groups), missing
         )
         history = self._history
         if self.horizon and history.is_late(sample):
