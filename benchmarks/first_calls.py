@@ -24,6 +24,7 @@ import numpy as np
 from timing import markdown, save
 
 
+
 def normal(seed, *shape):
     rng = np.random.default_rng(seed)
     return (rng.normal(size=shape) + 1j * rng.normal(size=shape)) / np.sqrt(2)
@@ -187,9 +188,7 @@ def main():
         runs = [in_a_process(name) for _ in range(1 if arguments.quick else 3)]
         least = min(runs, key=lambda run: run["first call"])
         rows.append({"case": name, "asked": most, **least})
-        print(
-            f"{name}: {least['first call']:.1f} s, in {time.monotonic() - start:.0f} s", flush=True
-        )
+        print(f"{name}: {least['first call']:.1f} s, in {time.monotonic() - start:.0f} s", flush=True)
     print(markdown(rows))
     if not (arguments.quick or arguments.names):
         print("written to", save("first_calls", rows, unit="seconds, megabytes").name)

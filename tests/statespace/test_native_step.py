@@ -92,7 +92,7 @@ def assert_step(given, streams, dtype, form=None, predicts_first=False, seed=0, 
         found = step(z if streams else z[0], *state)
         for a, b in zip(state, following, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max())
-        for own, reference in zip(found, moments, strict=True):
+        for own, reference in zip(found[:2], moments, strict=True):  # without the joint moments
             for a, b in zip(own, reference, strict=True):
                 if b is None:
                     is_complex = np.iscomplexobj(own.mean)
@@ -181,7 +181,7 @@ def test_are_units_of_any_size_right(scale):
     scaled = tuple(a * scale for a in state)
     for _ in range(3):
         z = numbers(rng, 2, "complex128")
-        (before, _), (expected_before, _) = step(z * scale, *scaled), ordinary(z, *state)
+        before, expected_before = step(z * scale, *scaled)[0], ordinary(z, *state)[0]
         np.testing.assert_allclose(before.mean / scale, expected_before.mean, rtol=1e-12)
         for a, b in zip(scaled, state, strict=True):
             np.testing.assert_allclose(a / scale, b, rtol=1e-12, atol=1e-14)

@@ -234,12 +234,17 @@ class CompiledWalk:
         filtered = self._moments(
             arguments.filtered, dtype, len(z), m if self._predicts_first else n
         )
-        joint = () if self._predicts_first else self._joint(arguments.predicted, predicted)
+        has_joint, components = not self._predicts_first, predicted.mean.shape[-1]
+        joint: JointMoments | tuple[()] = ()
+        if has_joint and components > 1:
+            joint = self._joint(arguments.predicted, predicted)
         outcome = native.function(f"cgp_online_walk_{dtype.name}")(ctypes.byref(arguments))
         if outcome == 1:
             return int(arguments.refused)
         if outcome:
             raise MemoryError("the steps of online filters need more memory than there is")
+        if has_joint and components == 1:  # a copy of the variances, which are there now
+            joint = _of_one_component(predicted)
         return StepMoments(predicted, filtered, joint)
 
     def _moments(self, to: _JointMomentArrays, dtype: np.dtype, samples: int, k: int) -> Marginals:
@@ -256,8 +261,6 @@ class CompiledWalk:
     def _joint(to: _JointMomentArrays, predicted: Marginals) -> JointMoments:
         """Arrays `[B, k, k]` for the joint moments of predicted components."""
         samples, k = predicted.mean.shape
-        if k == 1:
-            return _of_one_component(predicted)
         covariance = np.empty((samples, k, k), predicted.mean.dtype)
         is_complex = np.iscomplexobj(covariance)
         pseudo = np.zeros_like(covariance) if is_complex else covariance
