@@ -172,6 +172,23 @@ def _trackers():
         yield Bar(name, "trackers", figure, dict.fromkeys(kinds, asked), "")
 
 
+def _first_calls():
+    asked = {
+        "filter with a likelihood": 1.5,
+        "step with a likelihood": 1.5,
+        "ExactGP.fit with a likelihood": 4.0,
+        "StateSpaceGP.fit of 200 with a likelihood": 5.0,
+        "NUTS, 50 draws": 8.0,
+        "compare two models": 5.0,
+        "ExactGP.fit, five epochs of Adam": 3.0,
+        "ExactGP.fit, L-BFGS": 2.5,
+        "KalmanFilter, 8 × 100, in a keras.Model, two epochs": 5.0,
+        "a hundred series of unequal length": 4.0,
+    }
+    figure = quotient("rows", "first call", size="case")
+    yield Bar("first call of a process, s of the processor", "first_calls", figure, asked, "")
+
+
 def _bank():
     scalar, planar = "KalmanFilter, 1 state", "KalmanFilter, 2 states"
     figure = quotient("rows", "samples a second", size="bank")
@@ -182,7 +199,7 @@ def _bank():
     yield Bar("`Bank` of a million keys, memory of a key over its state", "bank", figure, asked, "")
 
 
-BARS = (*_rank_one(), *_kalman(), *_processes(), *_trackers(), *_bank())
+BARS = (*_rank_one(), *_kalman(), *_processes(), *_trackers(), *_first_calls(), *_bank())
 
 
 # --- the records, and the history ----------------------------------------------------------------

@@ -262,6 +262,21 @@ def _first_calls_of(row: Record) -> dict[str, object]:
     return {name.removeprefix(begin): t for name, t in row.items() if name.startswith(begin)}
 
 
+def first_calls_of_scripts(records: Records) -> str:
+    if "first_calls" not in records:
+        return "Not measured yet."
+    return _table(
+        records["first_calls"]["rows"],
+        {
+            "": "case",
+            "first call, s": "first call",
+            "asked, s": "asked",
+            "second call, s": "second call",
+            "memory, MB": "memory",
+        },
+    )
+
+
 def trackers(records: Records) -> str:
     if "trackers" not in records:
         return "Not measured yet."
@@ -317,6 +332,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "kalman steps": kalman_steps,
     "state space gp": state_space_gp,
     "first calls": first_calls,
+    "first calls of scripts": first_calls_of_scripts,
     "trackers": trackers,
     "streams": streams,
     "bank": bank,
