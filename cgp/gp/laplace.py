@@ -7,13 +7,13 @@ normal, and the inverse of its covariance is the Hessian of the negative log den
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
+from cgp.training.batches import where_watched
 from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
 
 _VANISHED = 1e-6  # of the largest element of a positive vector
@@ -21,15 +21,17 @@ _UNDETERMINED = 1e-2  # the curvature by a log whose standard error would be 10
 
 
 def hessian(
-    gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray, progress: Callable[[int], Any]
+    gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray, verbose: int | str = 0
 ) -> np.ndarray:
     """The Hessian `[P, P]` of a negative log density at a point, by differences of its gradient.
 
     The gradient is exact, so that central differences of it lose no more than half of the digits,
     and no kernel needs a second derivative. Steps are a twentieth of the width of the density in
-    each direction, for frequencies are known to many more digits than variances. `progress` is
-    called with the number of rows that are done.
+    each direction, for frequencies are known to many more digits than variances. `verbose` is 0
+    for silence, 1 for a progress bar, "auto" for one in a terminal or a notebook.
     """
+    shown = 1 if where_watched(verbose) else 0
+    bar = keras.utils.Progbar(point.size, verbose=shown, unit_name="parameter")
     columns = np.zeros((point.size, point.size))
     for i in range(point.size):
         step = 1e-3
@@ -42,7 +44,7 @@ def hessian(
             if 0.3 < better_step / step < 3.0:
                 break
             step = better_step
-        progress(i + 1)
+        bar.update(i + 1)
     return 0.5 * (columns + columns.T)
 
 
@@ -148,3 +150,21 @@ def _jacobian(parameter: Parameter) -> np.ndarray:
 
 def _size(variable: keras.Variable) -> int:
     return int(np.prod(variable.shape))
+
+
+def errors_by_name(
+    estimates: Mapping[str, np.ndarray], covariance: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The standard errors of estimates by name, from their covariance (see `covariance`).
+
+    Those of the real and the imaginary part of a complex estimate are one complex number.
+    """
+    errors = np.sqrt(np.diag(covariance))
+    errors_of, start = {}, 0
+    for name, estimate in estimates.items():
+        stop = start + estimate.size * (2 if np.iscomplexobj(estimate) else 1)
+        numbers, start = errors[start:stop], stop
+        if np.iscomplexobj(estimate):
+            numbers = numbers[0::2] + 1j * numbers[1::2]
+        errors_of[name] = numbers.reshape(estimate.shape)[()]
+    return errors_of
