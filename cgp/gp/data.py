@@ -44,6 +44,11 @@ class Data(NamedTuple):
         """Whether the data came as one series, without a batch axis; not in graphs."""
         return self.batch.shape[0] == 0
 
+    @property
+    def is_of_values(self) -> bool:
+        """Whether all samples measure the value of the signal."""
+        return self.functional.derivative is None and self.functional.width is None
+
     def in_words(self) -> str:
         """The numbers of series, of samples and of those that are missing, for notebooks."""
         series, samples = self.z.shape
@@ -186,7 +191,7 @@ def as_data(
     if require_targets and tf.executing_eagerly():
         _check_targets(np.asarray(z), real_dtype)
     data = arranged(x, z, COMMON_NOISE if noise is None else noise.of_data(z, real_dtype))
-    if measurements is None or not measurements.are_given:
+    if measurements is None or all(argument is None for argument in measurements):
         return data
     return data._replace(functional=measurements.of_data(x, z))
 

@@ -71,7 +71,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         self.kernel.check_points(data.x)
         if self.mean is not None:
             self.mean.evaluate_samples(data.x, data.functional)
-        if not data.functional.is_value:
+        if not data.is_of_values:
             check_measured(self, data)
 
     def _condition(self, data: Data) -> None:

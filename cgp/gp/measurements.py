@@ -18,11 +18,6 @@ class Measurements(NamedTuple):
     observed: ArrayLike | None = None
     widths: ArrayLike | None = None
 
-    @property
-    def are_given(self) -> bool:
-        """Whether one of the arguments is not None."""
-        return self.observed is not None or self.widths is not None
-
     def of_data(self, x: tf.Tensor, z: tf.Tensor) -> Functional:
         """The functional of samples z, `[..., N]`, at inputs x, `[..., N, D]`.
 

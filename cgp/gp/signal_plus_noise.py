@@ -198,14 +198,20 @@ class SignalPlusNoise:
 
     def covariance(self, data: Data) -> tf.Tensor:
         """The working covariance of data, `[G, n, n]`; a row of the identity where missing."""
-        moments = moments_of_samples(self.kernel, data.x, data.functional, data.x, data.functional)
-        gram = self._masked(data, self.matrix_with_noise(moments, data.noise))
+        gram = self._masked(data, self.matrix_with_noise(self._sample_moments(data), data.noise))
         diagonal = tf.linalg.diag_part(gram) + (1.0 - self.keep(data, gram.dtype))
         return tf.linalg.set_diag(gram, diagonal)
 
     def signal_covariance(self, data: Data) -> tf.Tensor:
         """The working covariance of f where there are data, `[G, n, n]`; zero where missing."""
-        return self._masked(data, self.kernel.moments_matrix(data.x))
+        return self._masked(data, self._sample_moments(data))
+
+    def _sample_moments(self, data: Data, x: tf.Tensor | None = None) -> SecondMoments:
+        """The moments of f between what samples measure, or with its values at points x."""
+        if data.is_of_values:
+            return self.kernel.moments_matrix(data.x, x)
+        samples = data.x, data.functional
+        return moments_of_samples(self.kernel, *samples, *(samples if x is None else (x, VALUES)))
 
     def _masked(self, data: Data, moments: SecondMoments) -> tf.Tensor:
         gram = self.in_data_order(self.in_data_order(self.form.covariance(moments), axis=-1))
@@ -228,8 +234,7 @@ class SignalPlusNoise:
 
     def cross(self, data: Data, x: tf.Tensor) -> tf.Tensor:
         """The working covariance between data and points `[..., M, D]`, zero where missing."""
-        moments = moments_of_samples(self.kernel, data.x, data.functional, x, VALUES)
-        cross = self.in_data_order(self.form.covariance(moments))
+        cross = self.in_data_order(self.form.covariance(self._sample_moments(data, x)))
         return cross * self.keep(data, cross.dtype)[..., None]
 
     def sample_mean(self, data: Data) -> tf.Tensor | None:

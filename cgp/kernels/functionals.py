@@ -116,11 +116,8 @@ def moments_of_samples(
 ) -> SecondMoments:
     """Covariance and pseudo-covariance, None when proper, between samples of a process.
 
-    Places are `[..., N1, D]` and `[..., N2, D]`, D being 1 unless all samples are values; the
-    result is `[..., N1, N2]`.
+    Places are `[..., N1, 1]` and `[..., N2, 1]`, the result is `[..., N1, N2]`.
     """
-    if first.is_value and second.is_value:
-        return kernel.moments_matrix(x1, x2)
     if first.width is None and second.width is None:
         k, c = _moments_of_derivatives(kernel, x1, first, x2, second)
     else:

@@ -303,6 +303,7 @@ def test_inputs_of_an_exact_process_have_gradients():
     assert_are_differences(objective, [x], [tape.gradient(value, x)], 1e-5, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_fit_learns_from_rates_beside_values():
     rng = np.random.default_rng(3)
     x = np.sort(rng.uniform(0.0, 30.0, 60))

@@ -325,7 +325,7 @@ def ordered_series(
         return tf.gather(tf.broadcast_to(a, shape), order, batch_dims=1)
 
     noise, emissions, integrals = data.noise.map(in_order), None, None
-    if not functional.is_value:
+    if not data.is_of_values:
         emissions = in_order(discretized.sample_emissions(places))
     if discretized.exposed is not None:
         integrals = discretized.exposed.integrals(*map(tf.stop_gradient, (places, times)))

@@ -21,7 +21,7 @@ def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     In a graph a likelihood that is not finite is NaN. The op takes one noise variance for all
     samples, which are of the value.
     """
-    if not (data.noise.is_common and data.functional.is_value):
+    if not (data.noise.is_common and data.is_of_values):
         return None
     eagerly = tf.executing_eagerly()
     serves = native.serves_here(data.z) and native.serves_here(data.x)

@@ -153,7 +153,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
                 f"a StateSpaceGP is over a line: x must have one dimension, got {data.x.shape[-1]}"
             )
         super().check_data(data)
-        if data.functional.is_value:
+        if data.is_of_values:
             return
         if self.likelihood == "whittle":
             raise ValueError(
