@@ -8,11 +8,14 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.axes import as_code, remedy
+from cgp.gp.measurements import Measurements
 from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
+from cgp.kernels.functionals import VALUES, Functional
 from cgp.kernels.points import LARGEST, as_points, within
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_complex, is_nan
 from cgp.observations import as_observations, check_same_labels, components
 
+_WORDS = ("derivative", "value")
 _MOST_DIMENSIONS = 3  # of x where z has the same shape: more are samples of series
 
 
@@ -33,11 +36,18 @@ class Data(NamedTuple):
     """The batch axes that the data came with, int32, `[r]`; empty for a single series."""
     noise: SampleNoise = COMMON_NOISE
     """The noise of each sample."""
+    functional: Functional = VALUES
+    """What each sample measures of the signal."""
 
     @property
     def is_single(self) -> bool:
         """Whether the data came as one series, without a batch axis; not in graphs."""
         return self.batch.shape[0] == 0
+
+    @property
+    def is_of_values(self) -> bool:
+        """Whether all samples measure the value of the signal."""
+        return self.functional.derivative is None and self.functional.width is None
 
     def in_words(self) -> str:
         """The numbers of series, of samples and of those that are missing, for notebooks."""
@@ -57,7 +67,7 @@ class Data(NamedTuple):
     def covariance_count(self) -> tf.Tensor:
         """G, the number of covariances: 1 or B, int32."""
         series = self.z.shape[0]
-        shared = [self.x, *(a for a in self.noise if a is not None)]
+        shared = [a for a in (self.x, *self.noise, *self.functional) if a is not None]
         if series is not None and (series == 1 or any((a.shape[0] or 1) > 1 for a in shared)):
             return tf.constant(series)
         present = self.present
@@ -84,7 +94,23 @@ class Data(NamedTuple):
     def between(self, first: int, last: int | None) -> "Data":
         """The data from the point `first` to before the point `last`, as in a slice."""
         noise = self.noise.map(lambda a: a[:, first:last])
-        return self._replace(x=self.x[:, first:last], z=self.z[:, first:last], noise=noise)
+        functional = self.functional.map(lambda a: a[:, first:last])
+        if not any(np.any(a) for a in functional[:2] if a is not None):
+            functional = VALUES
+        data = Data(self.x[:, first:last], self.z[:, first:last], self.batch, noise)
+        return data._replace(functional=functional)
+
+    def of_values(self) -> "Data":
+        """The data with samples of the derivative missing, which have another unit, if not all are.
+
+        Exposures count as samples of their middle.
+        """
+        if self.functional.derivative is None:
+            return self._replace(functional=VALUES)
+        is_value = ~self.functional.derivative & self.present
+        nothing = tf.constant(np.nan, self.z.dtype)
+        z = tf.where(is_value | ~tf.reduce_any(is_value), self.z, nothing)
+        return self._replace(z=z, functional=VALUES)
 
     def at(self, order: list[int]) -> "Data":
         """The points in another order, or some of them, by their numbers."""
@@ -146,6 +172,7 @@ def as_data(
     *,
     require_targets: bool = True,
     noise: NoiseArguments | None = None,
+    measurements: Measurements | None = None,
 ) -> Data:
     """Checks arrays or tensors and arranges them as `Data`.
 
@@ -156,26 +183,36 @@ def as_data(
         real_dtype: "float64" or "float32".
         require_targets: Whether each series must have a target, where values are known.
         noise: The noise of the samples; None for common noise.
+        measurements: What the samples measure of the signal; None for its value.
 
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
         ValueError: Shapes that do not fit, a grid given as series, labels of pandas or xarray that
             differ, infinite targets, NaN inputs, no targets at all, or targets whose squares all
-            underflow; noise that no sample can have.
+            underflow; noise that no sample can have, and measurements that are none.
     """
-    check_labels(x, z, missing, noise)
+    check_labels(x, z, missing, noise, measurements)
     x, z = as_inputs_and_targets(x, z, missing, real_dtype)
     if require_targets and tf.executing_eagerly():
         _check_targets(np.asarray(z), real_dtype)
-    return arranged(x, z, COMMON_NOISE if noise is None else noise.of_data(z, real_dtype))
+    data = arranged(x, z, COMMON_NOISE if noise is None else noise.of_data(z, real_dtype))
+    if measurements is None or all(argument is None for argument in measurements):
+        return data
+    return data._replace(functional=measurements.of_data(x, z))
 
 
 def check_labels(
-    x: Any, z: Any = None, missing: Any = None, noise: NoiseArguments | None = None
+    x: Any,
+    z: Any = None,
+    missing: Any = None,
+    noise: NoiseArguments | None = None,
+    measurements: Measurements | None = None,
 ) -> None:
     """Raises where inputs, targets, missing and noise have different labels of pandas or xarray."""
     variance, group = (None, None) if noise is None else noise[:2]
     of_samples = {"z": z, "missing": missing, "noise_variance": variance, "noise_groups": group}
+    if measurements is not None:
+        of_samples |= measurements._asdict()
     check_same_labels(x=(x, components(x)), **{name: (a, 0) for name, a in of_samples.items()})
 
 
@@ -369,6 +406,11 @@ class StoredData(tf.Module):
         no_variance = tf.zeros([1, 1], real_dtype)
         self._noise_variance = tf.Variable(no_variance, trainable=False, shape=[None, None])
         self._noise_group = None if groups is None else empty_variable(2, tf.int32)
+        # Empty where no sample needs them.
+        of_slots = empty_variable(3, real_dtype)
+        self._functional = Functional(
+            empty_variable(2, tf.bool), empty_variable(2, real_dtype), of_slots
+        )
 
     @property
     def no_samples(self) -> SampleNoise:
@@ -391,7 +433,32 @@ class StoredData(tf.Module):
         x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
         is_plain = tf.executing_eagerly() and not self.has_noise
         noise = SampleNoise(None if is_plain else self._noise_variance, self._noise_group)
-        return Data(x, z, batch, noise.map(tf.convert_to_tensor))
+        return Data(x, z, batch, noise.map(tf.convert_to_tensor), self._stored_functional())
+
+    def _stored_functional(self) -> Functional:
+        """The functional of the stored samples; a graph has fields for what it was traced with.
+
+        The graph fails where it runs with others.
+        """
+        with tf.init_scope():
+            shapes = [tf.convert_to_tensor(v).shape for v in self._functional]
+        is_empty = [shape.num_elements() == 0 for shape in shapes]
+        if tf.executing_eagerly():
+            pairs = zip(self._functional, is_empty, strict=True)
+            return Functional(*(None if empty else tf.convert_to_tensor(v) for v, empty in pairs))
+        fields = []
+        for variable, shape, empty in zip(self._functional, shapes, is_empty, strict=True):
+            field = tf.convert_to_tensor(variable)
+            same = tf.debugging.assert_equal(
+                tf.size(field) == 0,
+                empty,
+                "the data measure something else of the signal than when this function was traced, "
+                "values, derivatives or exposures: trace it again",
+            )
+            with tf.control_dependencies([same]):
+                traced = [shape[0], None, *shape[2:]]
+                fields.append(None if empty else tf.ensure_shape(field, traced))
+        return Functional(*fields)
 
     def data_of_graph(self) -> Data:
         """The data as a graph reads them, with as many batch axes as when it is traced.
@@ -442,6 +509,9 @@ class StoredData(tf.Module):
         self._noise_variance.assign(self._known_variance(data))
         if self._noise_group is not None:
             self._noise_group.assign(data.noise.group)
+        for variable, field in zip(self._functional, data.functional, strict=True):
+            rank = variable.shape.rank
+            variable.assign(tf.zeros([0] * rank, variable.dtype) if field is None else field)
 
     def _known_variance(self, data: Data) -> tf.Tensor:
         """The known part of the noise; if there is none, one zero, which broadcasts."""
@@ -455,6 +525,12 @@ class StoredData(tf.Module):
         same &= _equal(tf.convert_to_tensor(self._noise_variance), self._known_variance(data))
         if self._noise_group is not None:
             same &= _equal(stored.noise.group, data.noise.group)
+        # The stops of integrals follow from x and the widths.
+        for field, stored_field in zip(data.functional[:2], stored.functional[:2], strict=True):
+            if field is not None and stored_field is not None:
+                same &= _equal(field, stored_field)
+            elif field is not None or stored_field is not None:
+                return tf.constant(False)
         return same
 
 
@@ -480,7 +556,8 @@ def saved_data(
 ) -> Data:
     """The data of a file, "x" `[X, N, D]`, "z" `[B, N, 2]` and "batch" `[r]`, checked.
 
-    Samples may have the noise "noise_variance" and "noise_group", `[V, N]`. A ValueError if arrays
+    Samples may have the noise "noise_variance" and "noise_group", `[V, N]`, and the functional
+    "derivative" and "width". A ValueError if arrays
     are missing, or are no data of any model.
     """
     try:
@@ -501,7 +578,20 @@ def saved_data(
         variance, group = (np.asarray(store[name]) if name in store else None for name in names)
         inputs = x if len(x) > 1 else x[0]
         arguments = NoiseArguments(variance, group, groups)
-        data = as_data(inputs, z, None, real_dtype, require_targets=False, noise=arguments)
+        derivative, width = (
+            np.asarray(store[name]) if name in store else None for name in ("derivative", "width")
+        )
+        words = None if derivative is None else np.where(derivative, *_WORDS)
+        measurements = Measurements(words, width)
+        data = as_data(
+            inputs,
+            z,
+            None,
+            real_dtype,
+            require_targets=False,
+            noise=arguments,
+            measurements=measurements,
+        )
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"the data in the file, x of shape {x.shape} and z of shape {z.shape}, are damaged: "
@@ -515,6 +605,7 @@ def arrays_of(data: Data) -> dict[str, np.ndarray]:
     z = tf.stack([tf.math.real(data.z), tf.math.imag(data.z)], axis=-1)
     arrays = {"x": data.x, "batch": data.batch, "z": z}
     arrays |= {"noise_variance": data.noise.variance, "noise_group": data.noise.group}
+    arrays |= {"derivative": data.functional.derivative, "width": data.functional.width}
     return {name: a.numpy() for name, a in arrays.items() if a is not None}
 
 
@@ -522,12 +613,14 @@ class HeldData:
     """Data as tensors for the variables of a SavedModel, with a fixed structure."""
 
     def __init__(self, data: Data):
-        self._batch = tf.constant(data.batch.numpy())
-        self._noise = data.noise
-        self.arrays = [data.x, data.z, *(a for a in data.noise if a is not None)]
+        self._data = data._replace(batch=tf.constant(data.batch.numpy()))
+        fields = (data.x, data.z, *data.noise, *data.functional)
+        self.arrays = [a for a in fields if a is not None]
 
     def of(self, arrays: Sequence[tf.Tensor]) -> Data:
         """The data with other tensors in the place of `arrays`."""
-        x, z, *noise = arrays
-        noise_arrays = iter(noise)
-        return Data(x, z, self._batch, self._noise.map(lambda _: next(noise_arrays)))
+        x, z, *fields = arrays
+        tensors = iter(fields)
+        noise = self._data.noise.map(lambda _: next(tensors))
+        functional = self._data.functional.map(lambda _: next(tensors))
+        return self._data._replace(x=x, z=z, noise=noise, functional=functional)

@@ -183,7 +183,7 @@ class ExactGP(MaximumLikelihoodGP):
         """Raises for data that kernel or mean refuse."""
         super().check_data(data)
         if self.mean is not None and tf.executing_eagerly():
-            self.mean.check_determined(data.x, data.keep.numpy())
+            self.mean.check_determined(data.x, data.keep.numpy(), data.functional)
 
     def _condition(self, data: Data) -> None:
         # The factor first: where it fails nothing has been replaced.
@@ -327,7 +327,8 @@ class ExactGP(MaximumLikelihoodGP):
             )
         data = self.stored_data()
         if self.mean is not None:
-            self.mean.check_determined(data.x, data.keep.numpy(), leave_out=True)
+            present = data.keep.numpy()
+            self.mean.check_determined(data.x, present, data.functional, leave_out=True)
         refresh(self)
         conditioned = predictions.condition(self._process, data, tf.convert_to_tensor(self._chol))
         deviation, moments = conditioned.leave_one_out()

@@ -1,4 +1,4 @@
-"""Warnings after a fit: data that its model cannot describe, and hyperparameters at an edge."""
+"""Checks of a fit: data that its model cannot describe, and hyperparameters at an edge."""
 
 import warnings
 from typing import Any
@@ -10,6 +10,7 @@ from cgp.gp.data import Data
 from cgp.gp.starts import FAR, scales_of
 from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.data_scales import DataScales
+from cgp.kernels.functionals import check_functional
 from cgp.kernels.stationary import Stationary
 from cgp.kernels.white import White
 from cgp.training.parameters import FRACTION, UNIT_DISK
@@ -59,6 +60,36 @@ def check_several_samples(data: Data) -> None:
         raise ValueError(
             "z has one sample that is not missing, and nothing can be learned from one: fit more, "
             "or give all values and take it in by condition(x, z)"
+        )
+
+
+def check_measured(gp: Any, data: Data) -> None:
+    """Raises a ValueError for derivatives or exposures that a process does not have."""
+    likelihood = gp.observation_model.likelihood
+    if likelihood is not None:
+        raise ValueError(
+            f"observed and widths are of data in normal noise, not under {likelihood!r}"
+        )
+    if tf.executing_eagerly():
+        check_functional(gp.kernel, data.functional, data.x)
+
+
+def check_starts(gp: Any, data: Data) -> None:
+    """Raises a ValueError where derivatives leave no unit to start left out values in."""
+    if data.functional.derivative is None:
+        return
+    if gp.has_weak_prior:
+        raise ValueError(
+            "noise_variance was left out, and the noise of a derivative has another unit than that "
+            "of a value: give it a value to start from, noise_variance=[...] with one for each "
+            "group and noise_groups where both are measured"
+        )
+    of_values = data.z.numpy()[~np.broadcast_to(data.functional.derivative, data.z.shape)]
+    left_out = [name for name, p in gp.named_hyperparameters().items() if p.is_left_out]
+    if left_out and np.all(np.isnan(of_values)):
+        raise ValueError(
+            f"{', '.join(left_out)} left out, and all samples are derivatives, which do not tell "
+            "the size of the signal: give values to start from"
         )
 
 

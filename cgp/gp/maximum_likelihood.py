@@ -12,15 +12,22 @@ from cgp import native
 from cgp.autograph import as_it_stands
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, arrays_of, as_data, saved_data
-from cgp.gp.fit_checks import check_several_samples, warn_of_fit
-from cgp.gp.noise import NoiseArguments
+from cgp.gp.fit_checks import (
+    check_measured,
+    check_several_samples,
+    check_starts,
+    warn_of_fit,
+)
+from cgp.gp.measurements import Measurements
 from cgp.gp.sampling.density import Coordinates, attached, values_and_gradients
 from cgp.gp.sampling.nuts import Sampler
 from cgp.gp.sampling.parameter_draws import ParameterDraws, draw_parameters
 from cgp.gp.starts import (
     best_of_restarts,
+    check_has_starts,
     log_weak_prior,
     residual_power,
+    start_from_first,
     start_left_out,
     undone_on_error,
 )
@@ -62,7 +69,9 @@ class MaximumLikelihoodGP(GaussianProcess):
             likelihood.check(data.z.numpy())
         self.kernel.check_points(data.x)
         if self.mean is not None:
-            self.mean.evaluate(data.x)
+            self.mean.evaluate_samples(data.x, data.functional)
+        if not data.is_of_values:
+            check_measured(self, data)
 
     def _condition(self, data: Data) -> None:
         """Takes in data that have been checked."""
@@ -76,15 +85,15 @@ class MaximumLikelihoodGP(GaussianProcess):
         """The log likelihood of each series, `[B]`, differentiable."""
         raise NotImplementedError
 
-    def _checked(self, x: Any, z: Any, missing: Any, noise: NoiseArguments) -> Data:
-        data = as_data(x, z, missing, self.variable_dtype, noise=noise)
+    def _checked(self, x: Any, z: Any, missing: Any, noise: Any, measurements: Any = None) -> Data:
+        data = as_data(x, z, missing, self.variable_dtype, noise=noise, measurements=measurements)
         self.check_data(data)
         return data
 
-    def _validated(self, x: Any, z: Any, missing: Any, noise: NoiseArguments) -> Data:
+    def _validated(self, *arguments: Any) -> Data:
         """Checked data; an error inside a `tf.function`, where no data are taken in."""
         _check_eager()
-        return self._checked(x, z, missing, noise)
+        return self._checked(*arguments)
 
     def stored_data(self) -> Data:
         """The data taken in, or an error if there are none."""
@@ -109,6 +118,8 @@ class MaximumLikelihoodGP(GaussianProcess):
         *,
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
+        observed: ArrayLike | None = None,
+        widths: ArrayLike | None = None,
     ) -> None:
         """Takes data in without learning; predictions are then the posterior given them.
 
@@ -122,18 +133,29 @@ class MaximumLikelihoodGP(GaussianProcess):
                 learned noise variance of the model is added to it. None for none.
             noise_groups: The group of each sample, an integer from 0, broadcast against z, for a
                 model whose `noise_variance` has one value for each group.
+            observed: What each sample measures of the signal, "value" or "derivative", one word or
+                an array broadcast against z; None for values. Derivatives are in units of z per
+                unit of x, and so is their noise. Predictions stay those of the value.
+            widths: The width w of the exposure of each sample, centred at x: z is the mean of the
+                signal over `[x − w/2, x + w/2]`. Real and not negative, in units of x, zero for an
+                instant, broadcast against z; None for instants. Exposures may overlap. They need a
+                Markov kernel of a differential equation, as Matérn kernels are.
 
         Raises:
-            TypeError: Real targets, complex inputs, targets of another precision, noise that is not
-                real, groups that are no integers.
+            TypeError: Real targets, complex inputs, targets of another precision, noise or widths
+                that are not real, groups that are no integers, words that are no strings.
             ValueError: Shapes that do not fit, a grid given as series, labels of pandas or xarray
                 that differ, NaN inputs, infinite targets, no targets; noise that is negative or not
-                finite where z is there; groups out of range, missing, or of a model without them.
+                finite where z is there; groups out of range, missing, or of a model without them;
+                derivatives of a kernel that is not differentiable in mean square, widths of one
+                without the form or of a derivative; either under a likelihood, or a mean that has
+                none.
             NotPositiveDefiniteError: The covariance of the data, where it is computed, is not
                 positive definite to rounding. The data taken in before stay.
         """
         noise = self.noise_arguments(noise_variance, noise_groups)
-        self._condition(self._validated(x, z, missing, noise))
+        measurements = Measurements(observed, widths)
+        self._condition(self._validated(x, z, missing, noise, measurements))
 
     # Data belong together here, and are no samples of a batch: the signatures are not Keras's.
 
@@ -149,6 +171,8 @@ class MaximumLikelihoodGP(GaussianProcess):
         missing: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
+        observed: ArrayLike | None = None,
+        widths: ArrayLike | None = None,
         validation_data: Any = None,
         validation_freq: int = 1,
         initial_epoch: int = 0,
@@ -184,6 +208,8 @@ class MaximumLikelihoodGP(GaussianProcess):
             missing: As for `condition`.
             noise_variance: As for `condition`.
             noise_groups: As for `condition`.
+            observed: As for `condition`. Values left out are started from samples of the value.
+            widths: As for `condition`.
             validation_data: Another series, `(x, z)`, or a dataset of pairs, whose loss under the
                 same hyperparameters is "val_loss" of the history.
             validation_freq: The number of epochs from one validation to the next.
@@ -230,7 +256,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             "validation_freq": validation_freq,
         }
         if engine is not None or isinstance(x, tf.data.Dataset):
-            of_one_x = (z, missing, noise_variance, noise_groups)
+            of_one_x = (z, missing, noise_variance, noise_groups, observed, widths)
             if restarts != 1 or any(argument is not None for argument in of_one_x):
                 source = "a dataset has" if engine is None else f"engine={engine!r} takes a list of"
                 raise ValueError(
@@ -246,9 +272,11 @@ class MaximumLikelihoodGP(GaussianProcess):
                 + (of_list if isinstance(x, list | tuple) else "")
             )
         noise = self.noise_arguments(noise_variance, noise_groups)
-        data = as_data(x, z, missing, self.variable_dtype, noise=noise)
+        measurements = Measurements(observed, widths)
+        data = as_data(x, z, missing, self.variable_dtype, noise=noise, measurements=measurements)
         warn_of_short_series(*data.z.shape)
         check_several_samples(data)
+        check_starts(self, data)
         dataset = self._dataset(data)
         with undone_on_error(self):
             scales = start_left_out(self, data)
@@ -268,24 +296,9 @@ class MaximumLikelihoodGP(GaussianProcess):
         many = f"a {type(self).__name__}, which learns on many machines by an engine,"
         require_one_replica(self, many)
         if engine is not None:
-            left_out = [name for name, p in self.named_hyperparameters().items() if p.is_left_out]
-            if left_out or self.has_weak_prior:
-                names = ", ".join(left_out) or "noise_variance"
-                raise ValueError(
-                    f"{names} left out: values to start from are known of data that are here, not "
-                    "of shards elsewhere. Give them values"
-                )
+            check_has_starts(self)
             return super().fit(x, engine=engine, **arguments)
-        first = next(iter(x), None)
-        if not isinstance(first, tuple) or len(first) != 2:
-            problem = "is empty" if first is None else f"has {x.element_spec}"
-            raise ValueError(
-                f"a dataset must have pairs (x, z) of inputs and targets, and {problem}"
-            )
-        with undone_on_error(self):
-            data = as_data(*first, None, self.variable_dtype)
-            start_left_out(self, data)
-            self.check_data(data)
+        start_from_first(self, x)
         if isinstance(self.optimizer, LBFGS):
             check_end(x)
             return super().fit(Shards(list(x), map), **arguments)
@@ -323,6 +336,8 @@ class MaximumLikelihoodGP(GaussianProcess):
         missing: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
+        observed: ArrayLike | None = None,
+        widths: ArrayLike | None = None,
         verbose: int | str = "auto",
         **kwargs: Any,
     ) -> float:
@@ -336,7 +351,8 @@ class MaximumLikelihoodGP(GaussianProcess):
             dataset = self._as_dataset(x)
         else:
             noise = self.noise_arguments(noise_variance, noise_groups)
-            dataset = self._dataset(self._validated(x, z, missing, noise))
+            measurements = Measurements(observed, widths)
+            dataset = self._dataset(self._validated(x, z, missing, noise, measurements))
         return super().evaluate(dataset, verbose=verbose, **kwargs)
 
     def train_step(self, data: Any) -> dict[str, Any]:
@@ -383,6 +399,8 @@ class MaximumLikelihoodGP(GaussianProcess):
         *,
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
+        observed: ArrayLike | None = None,
+        widths: ArrayLike | None = None,
     ) -> tf.Tensor:
         """The log marginal likelihood of data under the present hyperparameters.
 
@@ -405,15 +423,17 @@ class MaximumLikelihoodGP(GaussianProcess):
             >>> print(f"{gp.log_marginal_likelihood():.4f}")
             -4.3364
         """
-        if all(a is None for a in (x, z, missing, noise_variance, noise_groups)):
+        of_samples = missing, noise_variance, noise_groups, observed, widths
+        if all(a is None for a in (x, z, *of_samples)):
             data = self.stored_data()
         elif x is None or z is None:
             raise ValueError(
-                "x and z belong together, and missing and noise to them: give both, or none of "
+                "x and z belong together, and all else of samples to them: give both, or none of "
                 "all for the data taken in"
             )
         else:
-            data = self._checked(x, z, missing, self.noise_arguments(noise_variance, noise_groups))
+            noise = self.noise_arguments(noise_variance, noise_groups)
+            data = self._checked(x, z, missing, noise, Measurements(observed, widths))
         return data.unpacked(self.data_log_likelihood(data))
 
     def _add_loss(self, data: Data, log_likelihood: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -25,6 +25,7 @@ from cgp.gp.data import Data
 from cgp.gp.means import Mean
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.kernels.base import Kernel, Sum
+from cgp.kernels.functionals import VALUES, Functional, moments_of_samples
 from cgp.likelihoods.base import Likelihood
 from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
 from cgp.linalg.arguments import as_complex, squared_modulus
@@ -197,14 +198,20 @@ class SignalPlusNoise:
 
     def covariance(self, data: Data) -> tf.Tensor:
         """The working covariance of data, `[G, n, n]`; a row of the identity where missing."""
-        moments = self.kernel.moments_matrix(data.x)
-        gram = self._masked(data, self.matrix_with_noise(moments, data.noise))
+        gram = self._masked(data, self.matrix_with_noise(self._sample_moments(data), data.noise))
         diagonal = tf.linalg.diag_part(gram) + (1.0 - self.keep(data, gram.dtype))
         return tf.linalg.set_diag(gram, diagonal)
 
     def signal_covariance(self, data: Data) -> tf.Tensor:
         """The working covariance of f where there are data, `[G, n, n]`; zero where missing."""
-        return self._masked(data, self.kernel.moments_matrix(data.x))
+        return self._masked(data, self._sample_moments(data))
+
+    def _sample_moments(self, data: Data, x: tf.Tensor | None = None) -> SecondMoments:
+        """The moments of f between what samples measure, or with its values at points x."""
+        if data.is_of_values:
+            return self.kernel.moments_matrix(data.x, x)
+        samples = data.x, data.functional
+        return moments_of_samples(self.kernel, *samples, *(samples if x is None else (x, VALUES)))
 
     def _masked(self, data: Data, moments: SecondMoments) -> tf.Tensor:
         gram = self.in_data_order(self.in_data_order(self.form.covariance(moments), axis=-1))
@@ -213,7 +220,8 @@ class SignalPlusNoise:
 
     def targets(self, data: Data) -> tf.Tensor:
         """The working targets less the mean function, zero where missing, `[G, n, S]`."""
-        residual = data.z - self.plus_function(tf.zeros_like(data.z), data.x)
+        function = self.sample_mean(data)
+        residual = data.z if function is None else data.z - function
         residual = tf.where(data.present, residual, tf.zeros_like(residual))
         return self.in_data_order(data.columns(self.form.split(residual)))
 
@@ -226,19 +234,23 @@ class SignalPlusNoise:
 
     def cross(self, data: Data, x: tf.Tensor) -> tf.Tensor:
         """The working covariance between data and points `[..., M, D]`, zero where missing."""
-        cross = self.in_data_order(self.form.covariance(self.kernel.moments_matrix(data.x, x)))
+        cross = self.in_data_order(self.form.covariance(self._sample_moments(data, x)))
         return cross * self.keep(data, cross.dtype)[..., None]
 
-    def basis(self, x: tf.Tensor) -> tf.Tensor | None:
+    def sample_mean(self, data: Data) -> tf.Tensor | None:
+        """What the samples of data measure of the mean function, `[X, N]`; None for zero."""
+        return None if self.mean is None else self.mean.evaluate_samples(data.x, data.functional)
+
+    def basis(self, x: tf.Tensor, functional: Functional = VALUES) -> tf.Tensor | None:
         """The working basis of a marginalised trend at points, `[..., m, q]`, or None."""
-        basis = None if self.mean is None else self.mean.basis(x)
+        basis = None if self.mean is None else self.mean.sample_basis(x, functional)
         if basis is None:
             return None
         return stack_columns(basis) if self._has_real_coefficients else self.form.basis(basis)
 
     def data_basis(self, data: Data) -> tf.Tensor | None:
         """The working basis of the trend at data, zero where missing, `[G, n, q]`, or None."""
-        basis = self.basis(data.x)
+        basis = self.basis(data.x, data.functional)
         if basis is None:
             return None
         return self.in_data_order(basis) * self.keep(data, basis.dtype)[..., None]

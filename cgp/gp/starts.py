@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data
+from cgp.gp.data import Data, as_data
 from cgp.gp.means import Mean
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels import Kernel, Sum, White
@@ -63,7 +63,7 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
     cannot be prepared for.
     """
     if gp.mean is not None:
-        gp.mean.prepare(np.asarray(data.x, float), np.asarray(data.z, complex))
+        gp.mean.prepare(np.asarray(data.x, float), np.asarray(data.of_values().z, complex))
         _start_mean(gp.mean, data)
     warn_of_offset(gp, data)
     scales = scales_of(gp, data)
@@ -76,6 +76,32 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
         start = parameter.numpy() if start is None else start
         parameter.start(np.broadcast_to(start, parameter.numpy().shape), _unit(parameter, scales))
     return scales
+
+
+def start_from_first(gp: Any, pairs: tf.data.Dataset) -> None:
+    """Initialises the hyperparameters that were left out from the first of pairs `(x, z)`.
+
+    Raises a ValueError where the dataset has none.
+    """
+    first = next(iter(pairs), None)
+    if not isinstance(first, tuple) or len(first) != 2:
+        problem = "is empty" if first is None else f"has {pairs.element_spec}"
+        raise ValueError(f"a dataset must have pairs (x, z) of inputs and targets, and {problem}")
+    with undone_on_error(gp):
+        data = as_data(*first, None, gp.variable_dtype)
+        start_left_out(gp, data)
+        gp.check_data(data)
+
+
+def check_has_starts(gp: Any) -> None:
+    """Raises a ValueError where a value was left out, and data are elsewhere."""
+    left_out = [name for name, p in gp.named_hyperparameters().items() if p.is_left_out]
+    if left_out or gp.has_weak_prior:
+        names = ", ".join(left_out) or "noise_variance"
+        raise ValueError(
+            f"{names} left out: values to start from are known of data that are here, not of "
+            "shards elsewhere. Give them values"
+        )
 
 
 def _spread_left_out(gp: Any, dimensions: int) -> None:
@@ -263,7 +289,7 @@ def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:
 
 def inputs_and_series(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Inputs `[N, D]` and series `[B, N]`; only the first where series have inputs of their own."""
-    x, z = np.asarray(data.x, float), np.asarray(data.z, complex)
+    x, z = np.asarray(data.x, float), np.asarray(data.of_values().z, complex)
     return x[0], z if len(x) == 1 else z[:1]
 
 
@@ -304,6 +330,7 @@ def residual_power(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     mean is subtracted at its present hyperparameters. For data that are constant to rounding it is
     the mean square of the data.
     """
+    data = data.of_values()
     squares = squared_modulus(_where_present(data, data.z))
     count = tf.reduce_sum(data.counts)
     power = tf.reduce_sum(squares) / count

@@ -5,7 +5,7 @@ are here too, as the operators `+` and `*` of a kernel make them.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Number, Real
 from typing import Any, Self
 
@@ -34,6 +34,7 @@ from cgp.kernels.markov import (
     terms_of_product,
     terms_of_sum,
 )
+from cgp.kernels.partials import Partials
 from cgp.kernels.spectrum import (
     Spectrum,
     line_spectrum,
@@ -266,6 +267,13 @@ def left_out_of_factors(factors: Iterable[CovarianceFunction]) -> list[Parameter
     return [p for factor in factors for p in factor.left_out() if id(p) not in units]
 
 
+def sum_of_pairs(pairs: Iterable[Pair]) -> Pair:
+    """The covariance and the pseudo-covariance of a sum of independent processes."""
+    ks, cs = zip(*pairs, strict=True)
+    improper = [c for c in cs if c is not None]
+    return functools.reduce(add, ks), functools.reduce(add, improper) if improper else None
+
+
 def _flattened(kind: type[Kernel], kernels: Iterable[Kernel]) -> list[Kernel]:
     """(a + b) + c as the sum of three kernels; a kernel with a name of its own stays whole."""
     if isinstance(kernels, Kernel):
@@ -309,9 +317,12 @@ class Sum(Combination):
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
-        ks, cs = zip(*(term.checked_moments(x1, x2) for term in self.parts), strict=True)
-        improper = [c for c in cs if c is not None]
-        return functools.reduce(add, ks), functools.reduce(add, improper) if improper else None
+        return sum_of_pairs([term.checked_moments(x1, x2) for term in self.parts])
+
+    def partials(self, x1: tf.Tensor, x2: tf.Tensor) -> Partials:
+        """The moments and their partial derivatives, sums of those of the terms."""
+        of_terms = [term.partials(x1, x2) for term in self.parts]
+        return Partials(*map(sum_of_pairs, zip(*of_terms, strict=True)))
 
     def shares(self, power: float, is_selected: Callable[[Parameter], bool]) -> list[float]:
         """The shares of the power of the terms, which are equal."""
@@ -397,12 +408,35 @@ class Product(Combination):
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
-        pairs = [factor.checked_moments(x1, x2) for factor in self.parts]
+        return self._product_of([factor.checked_moments(x1, x2) for factor in self.parts])
+
+    def _product_of(self, pairs: Sequence[Pair]) -> Pair:
+        """The moments of the product from those of its factors."""
         k = functools.reduce(multiply, [k for k, _ in pairs])
         if self.is_proper:
             return k, None
         # A real process is its own conjugate: its C is its K.
         return k, functools.reduce(multiply, [k if c is None else c for k, c in pairs])
+
+    def partials(self, x1: tf.Tensor, x2: tf.Tensor) -> Partials:
+        """The moments and their partial derivatives, by the product rule."""
+        factors = [factor.partials(x1, x2) for factor in self.parts]
+        numbers = range(len(factors))
+
+        def with_derivatives(first: int | None, second: int | None) -> Pair:
+            """The product with one factor differentiated by x1 and one, or the same, by x2."""
+            pairs = [
+                factor[(number == first) + 2 * (number == second)]
+                for number, factor in enumerate(factors)
+            ]
+            return self._product_of(pairs)
+
+        return Partials(
+            with_derivatives(None, None),
+            sum_of_pairs([with_derivatives(i, None) for i in numbers]),
+            sum_of_pairs([with_derivatives(None, j) for j in numbers]),
+            sum_of_pairs([with_derivatives(i, j) for i in numbers for j in numbers]),
+        )
 
     def shares(self, power: float, is_selected: Callable[[Parameter], bool]) -> list[float]:
         """The shares of the power: all for the first factor with a variance to start, else 1.

@@ -14,6 +14,7 @@ from cgp.clock import is_time
 from cgp.distributions.forms import SecondMoments
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, Terms
+from cgp.kernels.partials import Partials, partials_of_form, partials_of_function
 from cgp.kernels.points import as_array, as_pairs, as_points, coordinate
 from cgp.kernels.spectrum import Spectrum, spectrum_of_form
 from cgp.linalg.arguments import ArrayLike, as_complex, is_complex
@@ -86,6 +87,8 @@ class CovarianceFunction(HyperparameterLayer):
     """Whether the covariance is real: it may then multiply an improper kernel."""
     is_markov: bool = False
     """Whether it has a finite state-space form: a class that implements `markov_form` has."""
+    is_smooth: bool = False
+    """Whether `moments` are smooth functions of both points, differentiable at any two of them."""
     parts: tuple["CovarianceFunction", ...] = ()
     """The kernels that this one is made of."""
     is_sum: bool = False
@@ -104,6 +107,10 @@ class CovarianceFunction(HyperparameterLayer):
         if form < _index_of_definition(cls, "markov_terms"):
             cls.markov_terms = CovarianceFunction.markov_terms  # type: ignore[method-assign]
         methods = min(form, _index_of_definition(cls, "moments"))
+        if methods < _index_of_definition(cls, "partials"):
+            cls.partials = CovarianceFunction.partials  # type: ignore[method-assign]
+        if methods < _index_of_definition(cls, "is_smooth"):
+            cls.is_smooth = False
         if methods < _index_of_definition(cls, "spectrum"):
             cls.spectrum = CovarianceFunction.spectrum  # type: ignore[method-assign]
         if _is_foreign(cls) and methods < _index_of_definition(cls, "check_points"):
@@ -152,6 +159,33 @@ class CovarianceFunction(HyperparameterLayer):
             "have several dimensions. Periodic and RBF have approximations, "
             "cgp.kernels.MarkovApproximation; take ExactGP for others"
         )
+
+    def partials(self, x1: tf.Tensor, x2: tf.Tensor) -> Partials:
+        """The moments between points and their partial derivatives, by the differential equation.
+
+        By automatic differentiation where `is_smooth`. Covariances of the derivative of the process
+        follow from them.
+
+        Args:
+            x1: `[..., 1]`.
+            x2: `[..., 1]`; the batch axes of both broadcast.
+
+        Raises:
+            ValueError: The process is not differentiable in mean square, or not known to be; the
+                message names the kernel.
+        """
+        try:
+            if self.is_smooth:
+                return partials_of_function(self.checked_moments, x1, x2)
+            if not self.is_markov:
+                raise ValueError("no derivative of its moments is known")
+            form = self.markov_form()
+            return partials_of_form(form, coordinate(x1, self), x2[..., 0], self.is_real)
+        except ValueError as error:
+            raise ValueError(
+                f"a process of {self!r} has no derivative to observe: {error}. Matern32, Matern52 "
+                "and RBF are differentiable"
+            ) from None
 
     def instructions(self) -> Instructions | None:
         """The instructions that evaluate the kernel in the compiled core; None without any."""

@@ -10,6 +10,7 @@ from cgp.kernels.base import Combination, Kernel
 from cgp.kernels.covariance_function import Code, Instructions, add, instruction, joined, multiply
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, Terms, conjugate, terms_of_conjugate, widely_linear
+from cgp.kernels.partials import Partials
 from cgp.kernels.spectrum import Spectrum, sum_of_spectra
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import Hyperparameter, declared
@@ -36,6 +37,11 @@ class UnaryCombination(Combination):
         return self.kernel.scale_parameters()
 
 
+def _conjugate(moments: Pair) -> Pair:
+    k, c = moments
+    return tf.math.conj(k), None if c is None else tf.math.conj(c)
+
+
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class Conjugate(UnaryCombination):
     """The kernel of the conjugate process, `conj(z)`: its covariances are the conjugates.
@@ -55,8 +61,11 @@ class Conjugate(UnaryCombination):
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
-        k, c = self.kernel.checked_moments(x1, x2)
-        return tf.math.conj(k), None if c is None else tf.math.conj(c)
+        return _conjugate(self.kernel.checked_moments(x1, x2))
+
+    def partials(self, x1: tf.Tensor, x2: tf.Tensor) -> Partials:
+        """The moments and their partial derivatives, conjugates of those of the kernel."""
+        return Partials(*map(_conjugate, self.kernel.partials(x1, x2)))
 
     def instructions(self) -> Instructions | None:
         """The instructions that evaluate the kernel in the compiled core."""
@@ -131,7 +140,15 @@ class WidelyLinear(UnaryCombination):
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
-        k, c = self.kernel.checked_moments(x1, x2)
+        return self._improper(self.kernel.checked_moments(x1, x2))
+
+    def partials(self, x1: tf.Tensor, x2: tf.Tensor) -> Partials:
+        """The moments and their partial derivatives, which are linear in those of u."""
+        return Partials(*map(self._improper, self.kernel.partials(x1, x2)))
+
+    def _improper(self, moments: Pair) -> Pair:
+        """The moments of z from those of u, or their derivatives from derivatives."""
+        k, c = moments
         w = self.coefficient.value
         square = tf.math.real(w * tf.math.conj(w))
         covariance = add(k, multiply(square, tf.math.conj(k)))

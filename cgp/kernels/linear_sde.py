@@ -75,25 +75,41 @@ def linear_sde(
     A, W, h, P = _checked(generator, h, stationary)
 
     def discretized(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        size = tf.reduce_max(tf.reduce_sum(tf.abs(tf.stop_gradient(A)), axis=-1))
-        reach = tf.maximum(2.0 * size * step, 1.0)
-        doublings = tf.math.ceil(tf.math.log(reach) / math.log(2.0))
-        short = step * 0.5**doublings
-        E, Q = _series(A, W, size, short)
-        identity = tf.eye(A.shape[-1], dtype=A.dtype)
-
-        def double(k: tf.Tensor, E: tf.Tensor, Q: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            F = identity + E
-            spread = tf.linalg.matmul(F, tf.linalg.matmul(Q, F, adjoint_b=True))
-            doubles = (k < doublings)[..., None, None]
-            E = tf.where(doubles, 2.0 * E + tf.linalg.matmul(E, E), E)
-            return k + 1, E, tf.where(doubles, spread + Q, Q)
-
-        count = tf.reduce_max(doublings)
-        _, E, Q = tf.while_loop(lambda k, *_: k < count, double, (tf.zeros_like(count), E, Q))
-        return identity + E, Q
+        return discretize(Generator(A, W), step)
 
     return stationary_form(discretized, P, h, Generator(A, W))
+
+
+def discretize(generator: Generator, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Transition F and process noise Q of a differential equation over steps `[...]`.
+
+    By power series and doubling (see `linear_sde`); the drift need not be stable.
+
+    Args:
+        generator: The drift A and the diffusion W, complex, `[n, n]`; A is not zero.
+        step: Real, not negative, in units of x.
+
+    Returns:
+        F and Q, `[..., n, n]`.
+    """
+    A, W = generator
+    size = tf.reduce_max(tf.reduce_sum(tf.abs(tf.stop_gradient(A)), axis=-1))
+    reach = tf.maximum(2.0 * size * step, 1.0)
+    doublings = tf.math.ceil(tf.math.log(reach) / math.log(2.0))
+    short = step * 0.5**doublings
+    E, Q = _series(A, W, size, short)
+    identity = tf.eye(A.shape[-1], dtype=A.dtype)
+
+    def double(k: tf.Tensor, E: tf.Tensor, Q: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        F = identity + E
+        spread = tf.linalg.matmul(F, tf.linalg.matmul(Q, F, adjoint_b=True))
+        doubles = (k < doublings)[..., None, None]
+        E = tf.where(doubles, 2.0 * E + tf.linalg.matmul(E, E), E)
+        return k + 1, E, tf.where(doubles, spread + Q, Q)
+
+    count = tf.reduce_max(doublings)
+    _, E, Q = tf.while_loop(lambda k, *_: k < count, double, (tf.zeros_like(count), E, Q))
+    return identity + E, Q
 
 
 def decays(A: tf.Tensor) -> bool:

@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import as_complex
@@ -74,9 +75,12 @@ class MarkovForm(NamedTuple):
     h_conj: tf.Tensor | None = None
     """The emission of the conjugate of the state, `[n]`, complex; None for a proper process."""
     generator: Generator | None = None
-    """The differential equation of the state, for a stationary process in continuous time."""
+    """The differential equation of the state, for a process in continuous time whose drift and
+    diffusion do not change with x; None for another process."""
     is_stationary: bool = True
     """Whether P is the same at all points, and Q a function of the step alone."""
+    coefficient: tf.Tensor | None = None
+    """c, where the process is `u + c conj(u)` of the proper process `u = h s`; else None."""
 
     @property
     def size(self) -> int:
@@ -96,17 +100,75 @@ class MarkovForm(NamedTuple):
         Returns:
             `(K, C)`, complex `[...]`; C is None for a proper process.
         """
-        rows = (
-            self.h[None] if self.h_conj is None else tf.stack([self.h, tf.math.conj(self.h_conj)])
-        )
-        columns = tf.linalg.matmul(self.covariance(tf.minimum(x1, x2)), rows, adjoint_b=True)
-        columns = tf.linalg.matmul(self.transition(tf.abs(x1 - x2)), columns)
-        m = tf.linalg.matmul(rows, columns)
-        k = m[..., 0, 0]
-        if self.h_conj is not None:
-            k += tf.math.conj(m[..., 1, 1])
-        k = tf.where(x1 < x2, tf.math.conj(k), k)
-        return k, None if self.h_conj is None else m[..., 0, 1] + tf.math.conj(m[..., 1, 0])
+        return self.second_moments(self.covariance_of(x1, x2, self.emissions))
+
+    @property
+    def emissions(self) -> tf.Tensor:
+        """The rows h and conj(g) of the components u and v of `z = u + conj(v)`, `[m, n]`.
+
+        Both components are proper, as the state is. There is u alone where v is zero or `conj(c) u`
+        (`coefficient`), and m is 1.
+        """
+        if self.h_conj is None or self.coefficient is not None:
+            return self.h[None]
+        return tf.stack([self.h, tf.math.conj(self.h_conj)])
+
+    def conjugate_emission(self, rows: tf.Tensor) -> tf.Tensor | None:
+        """The emission of the conjugate of the state beside `rows` of components `[..., m, n]`.
+
+        `[..., 1, n]`, or None for a proper process.
+        """
+        if self.coefficient is not None:
+            return self.coefficient * tf.math.conj(rows)
+        return None if self.h_conj is None else tf.math.conj(rows[..., 1:, :])
+
+    def second_moments(self, m: tf.Tensor) -> Pair:
+        """Covariance and pseudo-covariance of z, from those of its components, `[..., m, m]`."""
+        u = m[..., 0, 0]
+        if self.h_conj is None:
+            return u, None
+        if self.coefficient is not None:
+            c, conjugate = self.coefficient, tf.math.conj(u)
+            return u + c * tf.math.conj(c) * conjugate, c * (u + conjugate)
+        k = u + tf.math.conj(m[..., 1, 1])
+        return k, m[..., 0, 1] + tf.math.conj(m[..., 1, 0])
+
+    def covariance_of(self, x1: tf.Tensor, x2: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """The covariance `E[R s(x1) (R s(x2))ᴴ]` of components `R s`, elementwise.
+
+        Args:
+            x1: Points, `[...]`.
+            x2: Points, `[...]`; the shapes broadcast.
+            rows: R, `[m, n]`, complex.
+
+        Returns:
+            Complex, `[..., m, m]`.
+        """
+        is_earlier = x1 < x2
+        # Not by minimum and modulus, whose derivatives at coincident points are not those of m.
+        earlier, step = tf.where(is_earlier, x1, x2), tf.where(is_earlier, x2 - x1, x1 - x2)
+        columns = tf.linalg.matmul(self.covariance(earlier), rows, adjoint_b=True)
+        m = tf.linalg.matmul(rows, tf.linalg.matmul(self.transition(step), columns))
+        return tf.where(is_earlier[..., None, None], tf.linalg.adjoint(m), m)
+
+    def derivative_emissions(self) -> tf.Tensor:
+        """The rows `R A` by which the derivative is observed, `[m, n]` (see `emissions`).
+
+        `dz = h A s dx + h dβ` has a derivative where no noise enters it, `h W hᴴ = 0`: the process
+        is then differentiable in mean square (Särkkä & Solin, *Applied Stochastic Differential
+        Equations*, 2019, §12.3).
+
+        Raises:
+            ValueError: No differential equation is known, or, eagerly, noise enters z directly.
+        """
+        if self.generator is None:
+            raise ValueError("it has no differential equation")
+        rows, (A, W) = self.emissions, self.generator
+        if tf.executing_eagerly():
+            noise = np.abs(tf.linalg.matmul(tf.linalg.matmul(rows, W), rows, adjoint_b=True))
+            if np.max(noise) > 1e-12 * np.max(np.abs(W)) * np.max(np.abs(rows)) ** 2:
+                raise ValueError("noise enters its value directly, as in a random walk")
+        return tf.linalg.matmul(rows, A)
 
 
 # --- matrices ------------------------------------------------------------------------------------
@@ -225,7 +287,9 @@ def product(a: MarkovForm, b: MarkovForm) -> MarkovForm:
         # A real process is its own conjugate, though its state may not be.
         h_conj = emission(*(tf.math.conj(f.h) if f.h_conj is None else f.h_conj for f in (a, b)))
     generator = None
-    if a.generator is not None and b.generator is not None:
+    # The diffusion of a product has the covariances of its factors in it.
+    are_stationary = a.is_stationary and b.is_stationary
+    if are_stationary and a.generator is not None and b.generator is not None:
         origin = tf.zeros([], a.h.dtype.real_dtype)
         (A, W), (B, V) = a.generator, b.generator
         P, S = a.covariance(origin), b.covariance(origin)
@@ -241,6 +305,7 @@ def product(a: MarkovForm, b: MarkovForm) -> MarkovForm:
         h_conj,
         generator,
         a.is_stationary and b.is_stationary,
+        next((f.coefficient for f in (a, b) if f.coefficient is not None), None),
     )
 
 
@@ -261,6 +326,7 @@ def conjugate(form: MarkovForm) -> MarkovForm:
         None if form.h_conj is None else conj(form.h_conj),
         None if generator is None else Generator(*map(conj, generator)),
         form.is_stationary,
+        None if form.coefficient is None else conj(form.coefficient),
     )
 
 
@@ -268,7 +334,8 @@ def widely_linear(form: MarkovForm, coefficient: tf.Tensor) -> MarkovForm:
     """The form of the process `u + c conj(u)`."""
     conj = tf.math.conj
     h, g = form.h, tf.zeros_like(form.h) if form.h_conj is None else form.h_conj
-    return form._replace(h=h + coefficient * conj(g), h_conj=g + coefficient * conj(h))
+    improper = form._replace(h=h + coefficient * conj(g), h_conj=g + coefficient * conj(h))
+    return improper._replace(coefficient=coefficient if form.h_conj is None else None)
 
 
 # --- terms in closed form ------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from cgp.kernels.markov import (
     over_points,
     stack_matrices,
 )
+from cgp.kernels.partials import Partials, partials_of_function
 from cgp.kernels.points import per_dimension
 from cgp.kernels.spectrum import Spectrum, matern_spectrum, sum_of_spectra
 from cgp.linalg.arguments import ArrayLike, as_complex
@@ -94,6 +95,7 @@ class RBF(Stationary):
                [1.2131, 2.    ]])
     """
 
+    is_smooth = True
     code, tfp_name = Code.RBF, "ExponentiatedQuadratic"
 
     def spectrum(self) -> Spectrum:
@@ -121,6 +123,7 @@ class RationalQuadratic(Stationary):
         array([[1.4142+0.j]])
     """
 
+    is_smooth = True
     alpha: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
@@ -204,6 +207,17 @@ class Periodic(Kernel):
         turns = per_dimension(self.frequency, x1) * (x1 - x2)
         kernel = psd_kernels().ExpSinSquared(length_scale=self.lengthscale.value)
         return self.variance.value * kernel.apply(turns, tf.zeros_like(turns)), None
+
+    def partials(self, x1: tf.Tensor, x2: tf.Tensor) -> Partials:
+        """The moments and their partial derivatives."""
+
+        def moments(x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+            # TensorFlow Probability's has the second derivative zero where both points are one.
+            turns = self.frequency.value * (x1 - x2)[..., 0]
+            square = (tf.sin(math.pi * turns) / self.lengthscale.value) ** 2
+            return self.variance.value * tf.exp(-2.0 * square), None
+
+        return partials_of_function(moments, x1, x2)
 
     def spectrum(self) -> Spectrum:
         """The spectrum, lines at harmonics weighted by Bessel functions of `1/lengthscale²`."""

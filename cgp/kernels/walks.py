@@ -6,7 +6,14 @@ import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair, emission_of_last, over_points, stack_matrices
+from cgp.kernels.markov import (
+    Generator,
+    MarkovForm,
+    Pair,
+    emission_of_last,
+    over_points,
+    stack_matrices,
+)
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import Hyperparameter, declared, one_number, setting
 from cgp.training.parameters import POSITIVE, Parameter
@@ -89,6 +96,7 @@ class RandomWalk(_FromStart):
             lambda x, step: (over_points(identity, step), stack_matrices([[variance * step]])),
             lambda x: stack_matrices([[variance * _nan_if_negative(x - self.start)]]),
             identity[0],
+            generator=Generator(tf.zeros_like(identity), stack_matrices([[variance]])),
             is_stationary=False,
         )
 
@@ -155,10 +163,16 @@ class IntegratedRandomWalk(_FromStart):
             first = stack_matrices([[tf.ones_like(since), since], [since, since**2]])
             return noise(since) + as_complex(slope_variance) * first
 
+        zero, unit = tf.zeros_like(variance), tf.ones_like(variance)
+        generator = Generator(
+            stack_matrices([[zero, zero], [unit, zero]]),
+            stack_matrices([[variance, zero], [zero, zero]]),
+        )
         return MarkovForm(
             transition,
             lambda x, step: (transition(step), noise(step)),
             covariance,
             emission_of_last(2, as_complex(variance).dtype),
+            generator=generator,
             is_stationary=False,
         )

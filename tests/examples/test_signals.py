@@ -364,3 +364,23 @@ def test_gains_and_the_covariance_of_their_phases_are_what_the_page_says(example
     strong = 1 + 0.2 * np.exp(-2e-3j * np.pi * 150.0 * page.CHANNELS)
     clear = page.strongest_echo(np.log(strong) * np.ones_like(z), 1e4 * there)
     assert clear == pytest.approx(150.0, abs=3.0)
+
+
+def test_velocities_beside_places_carry_a_track_across_a_gap(
+    example, tmp_path, monkeypatch, capsys
+):
+    doppler_beside_range = example("doppler_beside_range")
+    monkeypatch.setattr(doppler_beside_range, "TRACKS", 8)
+    monkeypatch.setattr(doppler_beside_range, "INTENSITIES", np.array([0.1, 0.2]))
+    picture = tmp_path / "track.png"
+
+    figures = doppler_beside_range.main(picture)
+
+    in_gap = {name: of[1].mean() for name, of in figures.items() if name != "coverage"}
+    assert in_gap["places alone"] > 30.0
+    assert 0.5 < in_gap["Kalman, best"] < 1.0  # a baseline that works
+    assert in_gap["dead reckoning"] < 1.3
+    assert in_gap["both"] < 1.05 * in_gap["Kalman, best"]
+    assert 0.9 < figures["coverage"] < 0.98
+    assert picture.stat().st_size > 10_000
+    assert "learned noise" in capsys.readouterr().out

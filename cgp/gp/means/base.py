@@ -1,5 +1,6 @@
 """Mean functions with complex values: their base class, constants and polynomial trends."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.kernels.functionals import VALUES, Functional
 from cgp.linalg.arguments import ArrayLike, as_complex, as_flag
 from cgp.training.hyperparameters import (
     Hyperparameter,
@@ -43,6 +45,25 @@ class Mean(HyperparameterLayer):
         """
         return None
 
+    def evaluate_samples(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
+        """Evaluates what samples measure of the mean: its value, derivative, or average.
+
+        By default of values alone.
+
+        Raises:
+            ValueError: The derivative or the average of a mean that has none.
+        """
+        if not functional.is_value:
+            raise ValueError(
+                f"observed and widths are of a process whose mean is constant or polynomial, and "
+                f"no derivative or average of {self!r} is known: subtract it from the data"
+            )
+        return self.evaluate(x)
+
+    def sample_basis(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
+        """What samples measure of the basis functions of a marginalised trend; as `basis`."""
+        return self.basis(x)
+
     def functions(self, x: tf.Tensor) -> tf.Tensor | None:
         """The functions that learned coefficients multiply, where the mean learns nothing else.
 
@@ -58,16 +79,22 @@ class Mean(HyperparameterLayer):
         return columns
 
     def check_determined(
-        self, x: tf.Tensor, present: np.ndarray, *, leave_out: bool = False
+        self,
+        x: tf.Tensor,
+        present: np.ndarray,
+        functional: Functional = VALUES,
+        *,
+        leave_out: bool = False,
     ) -> None:
         """Raises, eagerly, where data do not determine the marginalised coefficients.
 
         Args:
             x: Inputs, `[X, N, D]`, X being 1 or G.
             present: Bool, `[G, N]`: where there are targets, for each covariance.
+            functional: What the targets measure.
             leave_out: Whether all but any one of the points must determine them too.
         """
-        basis = self.basis(x)
+        basis = self.sample_basis(x, functional)
         if basis is None:
             return
         bases = np.broadcast_to(basis.numpy(), (len(present), *basis.shape[1:]))
@@ -198,6 +225,13 @@ class Constant(Mean):
         """The mean at points `[..., N, D]`, complex `[..., N]`; None for zero."""
         return tf.broadcast_to(self.value.value, tf.shape(x)[:-1])
 
+    def evaluate_samples(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
+        """What samples measure of the mean: its value, or a derivative of zero."""
+        value = self.evaluate(x)
+        if functional.derivative is None:
+            return value
+        return tf.where(functional.derivative, tf.zeros_like(value), value)
+
 
 @keras.saving.register_keras_serializable(package="cgp.means")
 @declared
@@ -278,6 +312,48 @@ class Polynomial(Mean):
         for _ in range(self.degree):
             powers.append(powers[-1] * t)
         return as_complex(tf.stack(powers, axis=-1))
+
+    def _sample_powers(self, x: tf.Tensor, functional: Functional) -> tf.Tensor:
+        """What samples measure of the powers.
+
+        With t = (x − center)/scale the derivative of `tᵏ` by x is `k tᵏ⁻¹/scale`. Its mean over
+        t − h … t + h, h being half of a width over the scale, is the sum over even j of
+        `C(k, j) tᵏ⁻ʲ hʲ/(j + 1)`, as odd powers cancel.
+        """
+        powers, numbers = self._powers(x), range(self.degree + 1)
+        if functional.is_value:
+            return powers
+        columns = tf.unstack(powers, axis=-1)
+        if functional.width is not None:
+            square = as_complex((0.5 * functional.width / self.scale) ** 2)
+            averages = []
+            for k in numbers:
+                terms = [
+                    columns[k - j] * (math.comb(k, j) / (j + 1)) * square ** (j // 2)
+                    for j in range(0, k + 1, 2)
+                ]
+                averages.append(tf.add_n(terms))
+            columns = averages
+        if functional.derivative is not None:
+            columns = [
+                tf.where(
+                    functional.derivative,
+                    powers[..., max(k - 1, 0)] * (k / self.scale),
+                    columns[k],
+                )
+                for k in numbers
+            ]
+        return tf.stack(columns, axis=-1)
+
+    def evaluate_samples(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
+        """What samples measure of the mean: its value, derivative, or average."""
+        if self.marginalized:
+            return None
+        return tf.linalg.matvec(self._sample_powers(x, functional), self.coefficients.value)
+
+    def sample_basis(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
+        """What samples measure of the basis functions of a marginalised trend, or None."""
+        return self._sample_powers(x, functional) if self.marginalized else None
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
         """The mean at points `[..., N, D]`, complex `[..., N]`; None for zero."""

@@ -223,7 +223,7 @@ def laplace_metric(evaluate: Evaluate, point: np.ndarray) -> Metric:
         gradient = -evaluate(at[None])[1][0].astype(float)
         return np.where(np.isfinite(gradient), gradient, 0.0)
 
-    curvature = hessian(falling, point.astype(float), lambda done: None)
+    curvature = hessian(falling, point.astype(float))
     scale = np.sqrt(np.maximum(np.abs(np.diag(curvature)), 1e-2))
     eigenvalues, eigenvectors = np.linalg.eigh(curvature / np.outer(scale, scale))
     # Away from a maximum a curvature may have any sign: its size still tells a scale.

@@ -12,7 +12,9 @@ from cgp.distributions.forms import CompositeForm, SecondMoments, as_matrices
 from cgp.gp.data import Data, empty_variable
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.state_space.exposures import ExposedProcess, Integrals
 from cgp.gp.state_space.native_likelihood import numbers_of
+from cgp.kernels.functionals import VALUES, Functional
 from cgp.linalg.batch_last import cholesky, triangularize
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines.filter_step import State, predict
@@ -71,12 +73,19 @@ _BY_X = "a StateSpaceGP is not differentiable by its inputs x here: an ExactGP i
 
 
 class DiscretizedProcess:
-    """The process `z = f(x) + n` of a Markov kernel, at the present hyperparameters."""
+    """The process `z = f(x) + n` of a Markov kernel, at the present hyperparameters.
 
-    def __init__(self, process: SignalPlusNoise):
+    The state is that of the kernel, and beside it integrals where samples are means over exposures.
+    """
+
+    def __init__(self, process: SignalPlusNoise, functional: Functional = VALUES):
         self._process = process
         self.form = process.form
-        self._markov = process.kernel.markov_form()
+        self._functional, self._markov = functional, process.kernel.markov_form()
+        self.exposed = None
+        """The process beside the integrals of exposures; None where samples have no width."""
+        if functional.width is not None:
+            self.exposed = ExposedProcess(self._markov, functional)
         # A proper state gives an improper signal where its conjugate is observed too.
         self._working = isinstance(self.form, CompositeForm)
 
@@ -87,10 +96,37 @@ class DiscretizedProcess:
 
     def emission(self) -> tf.Tensor:
         """H, `[1, n]`, or `[2, 2n]` for the composite."""
-        h, h_conj = self._markov.h[None], self._markov.h_conj
-        if not self._working:
-            return h
-        return composite_rows(h, None if h_conj is None else h_conj[None])
+        return self._working_rows(self._with_integrals(self._markov.emissions))
+
+    def _with_integrals(self, rows: tf.Tensor) -> tf.Tensor:
+        """Emissions `[..., m, n]` of the state of the kernel, of all states."""
+        return rows if self.exposed is None else self.exposed.rows(rows)
+
+    def _working_rows(self, rows: tf.Tensor) -> tf.Tensor:
+        """The observation matrix of emissions of components, in the working form."""
+        h = rows[..., :1, :]
+        return composite_rows(h, self._markov.conjugate_emission(rows)) if self._working else h
+
+    def sample_emissions(self, places: tf.Tensor) -> tf.Tensor:
+        """H of what each sample at places `[X, N]` measures, `[V, N, m, n]`."""
+        rows, of_derivative = self._markov.emissions, self._functional.derivative
+        if of_derivative is not None:
+            derivative = self._markov.derivative_emissions()
+            rows = tf.where(of_derivative[..., None, None], derivative, rows)
+        if self.exposed is not None:
+            rows = self.exposed.sample_rows(places, rows)
+        return self._working_rows(rows)
+
+    def signal_moments(self, mean: tf.Tensor, chol: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and factor of the state of the kernel, `[..., n]`, without integrals beside it."""
+        if self.exposed is None:
+            return mean, chol
+        n = self._markov.size
+        blocks = range(self.form.multiplicity)  # of the real composite, all real parts first
+        starts = [block * (n + self.exposed.states) for block in blocks]
+        index = tf.concat([tf.range(start, start + n) for start in starts], axis=0)
+        factor = _first_axes_last(triangularize, tf.gather(chol, index, axis=-2))
+        return tf.gather(mean, index, axis=-1), factor
 
     def _covariance(self, a: tf.Tensor) -> tf.Tensor:
         return self.form.covariance(SecondMoments(a, None))
@@ -104,6 +140,8 @@ class DiscretizedProcess:
     def initial(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The covariance of the state at points `[...]`, and its Cholesky factor, `[..., n, n]`."""
         covariance = self._markov.covariance(x)
+        if self.exposed is not None:
+            covariance = self.exposed.covariance(covariance)
         root = self._root(covariance)
         if self._working and covariance.dtype.is_complex:  # the composite of L is not triangular
             root = _first_axes_last(triangularize, root)
@@ -170,17 +208,26 @@ class DiscretizedProcess:
         x: tf.Tensor,
         start: StateAt | StoredState | None = None,
         noise: SampleNoise = COMMON_NOISE,
+        emissions: tf.Tensor | None = None,
+        integrals: Integrals | None = None,
     ) -> LinearGaussian:
         """The linear Gaussian model of a series at points `[..., T]` in order, with their noise.
 
         Series at shared points continue from a start, a state at or before the first point; None or
-        an empty one for the prior.
+        an empty one for the prior. Emissions are `[..., T, m, n]` where points differ in what is
+        observed; integrals are what goes on of exposures after each point.
         """
         steps = tf.concat([x[..., 1:] - x[..., :-1], tf.zeros_like(x[..., :1])], axis=-1)
-        F, Q, Q_factor = self.discretize(x, steps)
-        H, R = self.emission(), self.noise(noise)
+        if self.exposed is None or integrals is None:
+            F, Q, Q_factor = self.discretize(x, steps)
+        else:
+            [steps] = without_gradient([tf.stop_gradient(steps)], [steps], _BY_X)
+            F, Q = self.exposed.transitions(steps, integrals)
+            F, Q, Q_factor = self.form.basis(F), self._covariance(Q), self._root(Q)
+        R = self.noise(noise)
+        H = self.emission() if emissions is None else emissions
         if x.shape.rank > 1:
-            H = H[None]
+            H = H[None] if emissions is None else H
             if noise.is_common:
                 R = R[None]
         if isinstance(start, StoredState):
@@ -228,11 +275,13 @@ class OrderedSeries(NamedTuple):
     """Observations, `[B, T, 1]`, NaN where missing and at new points."""
     new: tf.Tensor
     """The position of each new point in the series, `[B, M]`."""
+    process: DiscretizedProcess
+    """The process that is observed."""
 
     @property
     def H(self) -> tf.Tensor:
-        """The observation matrix, the same for all series."""
-        return self.model.H[0] if self.model.H.shape.rank > 2 else self.model.H
+        """The observation matrix of the value of the signal, the same for all series."""
+        return self.process.emission()
 
 
 def ordered_series(
@@ -246,40 +295,52 @@ def ordered_series(
     New points are `[1, M, 1]` or `[B, M, 1]`, in any order. The series continues from the start;
     None for the prior.
     """
-    times, z = data.x[..., 0], data.z
-    function = None if process.mean is None else process.mean.evaluate(data.x)
+    functional, discretized = data.functional, DiscretizedProcess(process, data.functional)
+    places, z = data.x[..., 0], data.z
+    function = process.sample_mean(data)
     if function is not None:
         z = z - function
-    points = tf.shape(z)[1]
-    if x is None:
-        x = tf.zeros([1, 0, 1], data.x.dtype)
-    series = tf.maximum(tf.shape(times)[0], tf.shape(x)[0])
-    for a in data.noise:
-        series = series if a is None else tf.maximum(series, tf.shape(a)[0])
-    if data.x.shape[0] is not None and x.shape[0] is not None:
-        series = max(data.x.shape[0], x.shape[0])
-    times, new = (tf.broadcast_to(t, [series, tf.shape(t)[1]]) for t in (times, x[..., 0]))
-    times = tf.concat([times, new], axis=-1)
-    missing_z = tf.fill([tf.shape(z)[0], tf.shape(new)[1]], tf.constant(np.nan, z.dtype))
-    z = tf.concat([z, missing_z], axis=-1)
+    x = tf.zeros([1, 0, 1], data.x.dtype) if x is None else x
+    events = [functional.ends(places), x[..., 0]]
+    if functional.width is not None:  # after the ends, which may leave a slot to them
+        events.insert(1, functional.begins(places))
+    series = functools.reduce(
+        tf.maximum, [tf.shape(a)[0] for a in (*events, *data.noise) if a is not None]
+    )
+    if all(t.shape[0] is not None for t in events):
+        series = max(t.shape[0] for t in events)
+    samples, count = tf.shape(z)[1], tf.shape(x)[1]
+    times = tf.concat([tf.broadcast_to(t, [series, tf.shape(t)[1]]) for t in events], axis=-1)
     order = tf.argsort(times, axis=-1, stable=True)
     times = tf.gather(times, order, batch_dims=1)
-    discretized = DiscretizedProcess(process)
-    samples, count = tf.shape(data.z)[1], tf.shape(new)[1]
 
-    def with_new(a: tf.Tensor) -> tf.Tensor:  # zero at new points, which are missing
-        a = tf.pad(tf.broadcast_to(a, [tf.shape(a)[0], samples]), [[0, 0], [0, count]])
+    def in_order(a: tf.Tensor) -> tf.Tensor:
+        """Fields of samples, `[V, N, ...]`, at their events; at all others zero."""
+        after = tf.shape(times)[1] - samples
+        shape = tf.concat([tf.shape(a)[:1], [samples], tf.shape(a)[2:]], axis=0)
+        a = tf.pad(tf.broadcast_to(a, shape), [[0, 0], [0, after], *[[0, 0]] * (a.shape.rank - 2)])
         if order.shape[0] == 1:
-            return tf.gather(a, order[0], axis=-1)
-        return tf.gather(tf.broadcast_to(a, tf.shape(order)), order, batch_dims=1)
+            return tf.gather(a, order[0], axis=1)
+        shape = tf.concat([tf.shape(order), tf.shape(a)[2:]], axis=0)
+        return tf.gather(tf.broadcast_to(a, shape), order, batch_dims=1)
 
-    noise = data.noise.map(with_new)
+    noise, emissions, integrals = data.noise.map(in_order), None, None
+    if not data.is_of_values:
+        emissions = in_order(discretized.sample_emissions(places))
+    if discretized.exposed is not None:
+        integrals = discretized.exposed.integrals(*map(tf.stop_gradient, (places, times)))
+    missing = tf.fill([tf.shape(z)[0], tf.shape(times)[1] - samples], tf.constant(np.nan, z.dtype))
+    z = tf.concat([z, missing], axis=-1)
     if times.shape[0] == 1:
         z = tf.gather(z, order[0], axis=-1)
-        noise = noise.map(lambda a: a[0] if a.shape[0] == 1 else a)
-        model = discretized.model(times[0], start, noise)
+        times, emissions, *fields = (
+            a[0] if a is not None and a.shape[0] == 1 else a for a in (times, emissions, *noise)
+        )
+        integrals = None if integrals is None else integrals.first()
+        noise = SampleNoise(*fields)
     else:
-        z, model = tf.gather(z, order, batch_dims=1), discretized.model(times, start, noise)
-    places = tf.argsort(order, axis=-1)[:, points:]
-    places = tf.broadcast_to(places, [tf.shape(z)[0], tf.shape(places)[1]])
-    return OrderedSeries(model, z[..., None], places)
+        z = tf.gather(z, order, batch_dims=1)
+    model = discretized.model(times, start, noise, emissions, integrals)
+    new = tf.argsort(order, axis=-1)[:, tf.shape(times)[-1] - count :]
+    new = tf.broadcast_to(new, [tf.shape(z)[0], tf.shape(new)[1]])
+    return OrderedSeries(model, z[..., None], new, discretized)

@@ -168,7 +168,9 @@ class History(tf.Module):
         places = tf.constant(np.concatenate(x)[None, :, None], data.x.dtype)
         observations = tf.concat([data.z, tf.constant(np.concatenate(z, axis=-1))], axis=1)
         places, noise = tf.concat([data.x, places], axis=1), joined_noise(noises, data.x.dtype)
-        self._stored.replace(data._replace(x=places, z=observations, noise=noise))
+        functional = data.functional.with_values(sum(counts))
+        joined = data._replace(x=places, z=observations, noise=noise, functional=functional)
+        self._stored.replace(joined)
 
     def _keep(self, count: int) -> None:
         """Drops all but the last samples, and the data with them."""
@@ -431,7 +433,8 @@ class History(tf.Module):
             )
         series = ordered_series(self._process, data, start=start)
         block = process_block(series.model, series.z)
-        state = StateAt(tf.reduce_max(data.x), block.last_mean, block.last_chol)
+        last = tf.reduce_max(data.functional.ends(data.x[..., 0]))
+        state = StateAt(last, *series.process.signal_moments(block.last_mean, block.last_chol))
         if not all(np.isfinite(a).all() for a in state):
             raise ValueError(NOT_FINITE)
         return state

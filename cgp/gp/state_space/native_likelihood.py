@@ -19,9 +19,9 @@ def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     """The log likelihood of each series, `[B]`, differentiable once; None where no op serves.
 
     In a graph a likelihood that is not finite is NaN. The op takes one noise variance for all
-    samples.
+    samples, which are of the value.
     """
-    if not data.noise.is_common:
+    if not (data.noise.is_common and data.is_of_values):
         return None
     eagerly = tf.executing_eagerly()
     serves = native.serves_here(data.z) and native.serves_here(data.x)

@@ -159,6 +159,18 @@ class StateSpaceGP(MaximumLikelihoodGP):
                 f"a StateSpaceGP is over a line: x must have one dimension, got {data.x.shape[-1]}"
             )
         super().check_data(data)
+        if data.is_of_values:
+            return
+        if self.likelihood == "whittle":
+            raise ValueError(
+                "likelihood='whittle' is of values at equal steps: take likelihood=\"exact\" for "
+                "derivatives and exposures"
+            )
+        if tf.executing_eagerly() and self.kernel.markov_form().generator is None:
+            raise ValueError(
+                f"no differential equation of {self.kernel!r} is known, from which the derivative "
+                "would follow: take ExactGP"
+            )
 
     def _condition(self, data: Data) -> None:
         if self._sites.are_needed and tf.size(data.z) > 0:
@@ -319,6 +331,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         ahead = as_points(np.atleast_1d(horizons), self.variable_dtype, "horizons")
         if ahead.shape[1] != 1 or bool(tf.reduce_any(ahead < 0)):
             raise ValueError(f"horizons must be [H] and not negative, got {horizons!r}")
+        if self.stored_data().functional.width is not None:
+            raise ValueError("forecasts are from samples at instants, and the data have widths")
         noise_arguments = self.noise_arguments(noise_variance, noise_groups)
         noise = noise_arguments.of_points(observed, ahead.shape[0], self.variable_dtype)
         return forecasts(self._process, self.stored_data(), ahead[:, 0], noise, self.parallel)
