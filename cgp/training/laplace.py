@@ -24,15 +24,18 @@ _UNDETERMINED = 1e-2  # the curvature by a log whose standard error would be 10
 
 
 def hessian(
-    gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray, progress: Callable[[int], Any]
+    gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray, verbose: int | str = 0
 ) -> np.ndarray:
     """The Hessian `[P, P]` of a negative log density at a point, by differences of its gradient.
 
     The gradient is exact, so that central differences of it lose no more than half of the digits,
     and no kernel needs a second derivative. Steps are a twentieth of the width of the density in
-    each direction, for frequencies are known to many more digits than variances. `progress` is
-    called with the number of rows that are done.
+    each direction, for frequencies are known to many more digits than variances. With `verbose`
+    other than 0 a progress bar shows how many rows are done.
     """
+    bar = keras.utils.Progbar(
+        point.size, verbose=1 if where_watched(verbose) else 0, unit_name="parameter"
+    )
     columns = np.zeros((point.size, point.size))
     for i in range(point.size):
         step = 1e-3
@@ -45,7 +48,7 @@ def hessian(
             if 0.3 < better_step / step < 3.0:
                 break
             step = better_step
-        progress(i + 1)
+        bar.update(i + 1)
     return 0.5 * (columns + columns.T)
 
 
@@ -54,14 +57,11 @@ def curvature_of_loss(
 ) -> tuple[list[keras.Variable], np.ndarray]:
     """The Hessian `[P, P]` of `count` times the loss of a batch, and the weights that it is by.
 
-    The weights of the model stay as they are. With `verbose` other than 0 a progress bar shows how
-    many rows are done.
+    The weights of the model stay as they are. `verbose` is as for `hessian`.
     """
     loss = Objective(model, (batch, None, None))
-    shown = 1 if where_watched(verbose) else 0
-    bar = keras.utils.Progbar(loss.start.size, verbose=shown, unit_name="parameter")
     try:
-        rows = hessian(lambda w: count * loss(w)[1], loss.start, bar.update)
+        rows = hessian(lambda w: count * loss(w)[1], loss.start, verbose)
     finally:
         loss.assign(loss.start)
         refresh(model)

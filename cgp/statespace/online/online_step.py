@@ -392,11 +392,7 @@ def step(
         return interacting_step(model, state, z, missing, inputs, rule)
     model = measurable(model, likelihood)
     noise = noise_of(model)
-    if noise.steps is not None:
-        raise ValueError(
-            "the matrices of the model vary over time: filter a whole series, or make a model for "
-            "each step"
-        )
+    _check_without_time(noise)
     check_same_labels(z=(z, 1), arrived=(arrived, 0))
     z, inputs = checked_samples(noise, z, missing, inputs)
     matrices = _matrices_of_step(model, {"F": F, "Q": Q, "H": H, "R": R}, z)
@@ -447,6 +443,15 @@ def step(
     if tf.executing_eagerly():
         joint = joint.map(np.asarray)
     return after, Step(predicted, deviation, filtered, joint)
+
+
+def _check_without_time(model: LinearGaussian) -> None:
+    """Raises a ValueError for a model whose matrices vary over time."""
+    if model.steps is not None:
+        raise ValueError(
+            "the matrices of the model vary over time: filter a whole series, or make a model for "
+            "each step"
+        )
 
 
 def _step_by_core(
