@@ -37,11 +37,7 @@ from cgp.statespace.linearization.linearized_model import (
 from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.model_base import whole_steps
-from cgp.statespace.online.matrices_of_step import (
-    checked_matrices,
-    with_matrices_of_steps,
-)
-from cgp.statespace.online.native_step import (
+from cgp.statespace.native_step import (
     NOT_FINITE,
     CompiledStep,
     CompiledWalk,
@@ -49,6 +45,10 @@ from cgp.statespace.online.native_step import (
     StepMoments,
     correlated_noise_of,
     step_matrices,
+)
+from cgp.statespace.online.matrices_of_step import (
+    checked_matrices,
+    with_matrices_of_steps,
 )
 from cgp.statespace.online.online_step import (
     StateArrays,
