@@ -76,6 +76,11 @@ class Rule(ABC):
     damping: float = 0.0
     """The share of the last mean that the next one keeps; see `Iterated`."""
 
+    @property
+    def uses_covariance(self) -> bool:
+        """Whether the approximation depends on the covariance of the state, beside its mean."""
+        return True
+
     @abstractmethod
     def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
         """Approximates a function by the moments of its argument.
@@ -115,6 +120,11 @@ class Taylor(Rule):
         >>> found.filtered_means.numpy().round(3)
         array([[2.044+0.j]])
     """
+
+    @property
+    def uses_covariance(self) -> bool:
+        """False: functions are evaluated at the mean alone."""
+        return False
 
     def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
         """Approximates a function by its value and derivatives at the mean of the state."""
@@ -293,6 +303,11 @@ class Iterated(Rule):
         is_number = isinstance(damping, numbers.Real) and not isinstance(damping, bool)
         if not is_number or not 0.0 <= damping < 1.0:
             raise ValueError(f"damping must be at least 0 and below 1, got {self.damping!r}")
+
+    @property
+    def uses_covariance(self) -> bool:
+        """As of the rule that is iterated."""
+        return self.rule.uses_covariance
 
     def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
         """Approximates a function once, by the rule that is iterated."""
