@@ -6,38 +6,14 @@ whatever the number of observations.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.statespace.engines.filter_step import State
-from cgp.statespace.linearization.rules import Affine, Rule
+from cgp.statespace.linearization.rules import Affine, Iterated, Rule, Taylor, expansion
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
-
-
-def linearize(
-    model: NonlinearGaussian, rule: Rule, name: str, inputs: tf.Tensor | None, state: State
-) -> Affine:
-    """The transition or observation, by name, as an affine function of a state.
-
-    Args:
-        model: The model.
-        rule: The rule.
-        name: "transition" or "observation".
-        inputs: The known inputs, working values, `[k, B]`; k may be 0.
-        state: The moments of the state, `[n, B]` and `[n, n, B]`.
-
-    Returns:
-        The approximation, with as many columns as the state has.
-    """
-    drive = None if inputs is None else tf.einsum("kb->bk", inputs)
-    function = model.working(name, drive)
-
-    def of_batch_last(points: tf.Tensor) -> tf.Tensor:
-        return tf.einsum("bkm->mkb", function(tf.einsum("nkb->bkn", points)))
-
-    return rule.linearize(of_batch_last, state)
 
 
 class NextStep(NamedTuple):
@@ -50,84 +26,89 @@ class NextStep(NamedTuple):
 class AffineFunctions:
     """The functions of a model, made affine by a rule, as functions of NumPy arrays.
 
-    Args:
-        model: The model.
-        rule: The rule.
+    States are working values, `[n, B]` and `[n, n, B]`; so are inputs, `[k, B]`, None for a model
+    without inputs. Results are arrays of `[…, B]`, not contiguous.
     """
 
     def __init__(self, model: NonlinearGaussian, rule: Rule):
-        self._model, self._rule = model, rule
+        self._model, self._rule = model, rule.rule if isinstance(rule, Iterated) else rule
+        # A subclass may expand otherwise.
+        self._expands = type(self._rule) is Taylor
         self._graphs: dict[tuple, _Graph] = {}
 
     def transition(self, state: State, inputs: np.ndarray | None) -> Affine:
-        """The transition at the moments of a state.
-
-        Args:
-            state: The moments, NumPy, working values, `[n, B]` and `[n, n, B]`.
-            inputs: The known inputs, working values, `[k, B]`; None for a model without inputs.
-
-        Returns:
-            The approximation, contiguous NumPy arrays `[n, …, B]`.
-        """
+        """The transition at the moments of a state."""
         return self._at("transition", state, inputs)
 
     def observation(self, state: State, inputs: np.ndarray | None) -> Affine:
-        """The observation at the moments of a state; as `transition`, with m rows."""
+        """The observation at the moments of a state."""
         return self._at("observation", state, inputs)
 
-    def next_step(self, state: State) -> NextStep | None:
-        """The transition at a state, and the observation at the mean that it predicts, at once.
+    def next_step(self, mean: np.ndarray) -> NextStep | None:
+        """The expansions of the transition at a mean, and of the observation at its value there.
 
-        One call takes little more time than each of two. It needs a rule that uses no covariance,
-        and functions without inputs or variables: None for others, whose next observation is not
+        One call takes little more time than each of two. It needs functions without inputs or
+        variables, expanded by Taylor's rule: None for others, whose next observation is not
         determined yet.
         """
-        if self._rule.uses_covariance or self._model.input_size:
+        if not self._expands or self._model.input_size:
             return None
-        graph = self._graph("next_step", self._next_step, (state.mean,))
+        graph = self._graph("next step", self._expand_both, (mean,))
         if graph.reads_variables:
             return None
-        n, rows = len(state.mean), graph(state.mean)
-        return NextStep(_affine(rows[:n], n), _affine(rows[n:], n))
+        n, rows = len(mean), graph(mean)
+        transition, observation = rows[:n], rows[n:]
+        return NextStep(_affine(transition, mean), _affine(observation, transition[:, 0]))
 
     def _at(self, name: str, state: State, inputs: np.ndarray | None) -> Affine:
-        moments: tuple[np.ndarray, ...] = (state.mean,)
-        if self._rule.uses_covariance:
-            moments = tuple(state)
-        arrays = moments if inputs is None else (*moments, inputs)
-
-        def rows(*tensors: tf.Tensor) -> tf.Tensor:
-            drive = tensors[len(moments)] if len(tensors) > len(moments) else None
-            return self._rows(name, _state(tensors[: len(moments)]), drive)
-
-        graph = self._graph((name, inputs is None), rows, arrays)
-        return _affine(graph(*arrays), len(state.mean))
+        make = self._expand if self._expands else self._linearize
+        arrays = (state.mean,) if self._expands else tuple(state)
+        if inputs is not None:
+            arrays = (*arrays, inputs)
+        graph = self._graph(name, lambda *tensors: make(name, *tensors), arrays)
+        if self._expands:
+            return _affine(graph(*arrays), state.mean)
+        rows, n = graph(*arrays), len(state.mean)
+        residual = rows[:, 1 + n :] if rows.shape[1] > 1 + n else None
+        return Affine(rows[:, 1 : 1 + n], rows[:, 0], residual)
 
     def _graph(
-        self, key: Any, function: Callable[..., tf.Tensor], arrays: Sequence[np.ndarray]
+        self, name: str, function: Callable[..., tf.Tensor], arrays: Sequence[np.ndarray]
     ) -> "_Graph":
-        """The graph of a function for arrays of these shapes."""
-        key = (key, arrays[0].shape)
+        """The graph of a function, for as many streams as there are."""
+        key = (name, arrays[0].shape[-1])
         if key not in self._graphs:
             self._graphs[key] = _Graph(function, arrays)
         return self._graphs[key]
 
-    def _rows(self, name: str, state: State, inputs: tf.Tensor | None) -> tf.Tensor:
-        """Offset, matrix and residual side by side, `[m, 1 + n + k, B]`."""
-        affine = linearize(self._model, self._rule, name, inputs, state)
-        columns = state.mean.shape[-1]
-        arrays = [affine.offset[:, None], affine.matrix]
-        if affine.residual is not None:
-            arrays.append(affine.residual)
-        shapes = [[*a.shape[:-1], columns] for a in arrays]
-        return tf.concat(list(map(tf.broadcast_to, arrays, shapes)), axis=1)
+    # --- inside graphs ---------------------------------------------------------------------------
 
-    def _next_step(self, mean: tf.Tensor) -> tf.Tensor:
+    def _expand(self, name: str, mean: tf.Tensor, inputs: tf.Tensor | None = None) -> tf.Tensor:
+        """Value and derivative side by side, `[m, 1 + n, B]`."""
+        function = self._model.working(name, None if inputs is None else _swapped(inputs))
+        return _side_by_side(*expansion(function, _swapped(mean)))
+
+    def _expand_both(self, mean: tf.Tensor) -> tf.Tensor:
         """The rows of the transition, and below them those of the observation."""
-        transition = self._rows("transition", _state([mean]), None)
-        products = transition[:, 1:] * mean[None]
-        predicted = transition[:, 0] + tf.reduce_sum(products, axis=1)
-        return tf.concat([transition, self._rows("observation", _state([predicted]), None)], axis=0)
+        points = _swapped(mean)
+        value, derivative = expansion(self._model.working("transition", None), points)
+        observation = expansion(self._model.working("observation", None), value)
+        rows = [_side_by_side(value, derivative), _side_by_side(*observation)]
+        return tf.concat(rows, axis=0)
+
+    def _linearize(
+        self, name: str, mean: tf.Tensor, chol: tf.Tensor, inputs: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Offset, matrix and residual side by side, `[m, 1 + n + k, B]`."""
+        function = self._model.working(name, None if inputs is None else _swapped(inputs))
+
+        def of_batch_last(points: tf.Tensor) -> tf.Tensor:
+            return tf.einsum("bkm->mkb", function(tf.einsum("nkb->bkn", points)))
+
+        affine = self._rule.linearize(of_batch_last, State(mean, chol))
+        arrays = [a for a in (affine.offset[:, None], *affine[::2]) if a is not None]
+        shapes = [[*a.shape[:-1], mean.shape[-1]] for a in arrays]
+        return tf.concat(list(map(tf.broadcast_to, arrays, shapes)), axis=1)
 
 
 class _Graph:
@@ -140,9 +121,8 @@ class _Graph:
         self._captured = list(self._function.captured_inputs)
         self._dtypes = [output.dtype for output in self._function.outputs]
         self.reads_variables = any(
-            op.op_def is not None and op.op_def.is_stateful
+            op.op_def is not None and op.op_def.is_stateful and op.type != "Placeholder"
             for op in self._function.graph.get_operations()
-            if op.type != "Placeholder"
         )
         """Whether the same arrays may give another result later."""
 
@@ -153,16 +133,22 @@ class _Graph:
         return result.numpy()
 
 
-def _state(moments: Sequence[tf.Tensor]) -> State:
-    """The state of a mean, and of its factor; zero where the rule does not use it."""
-    if len(moments) == 2:
-        return State(*moments)
-    [mean] = moments
-    return State(mean, tf.zeros([mean.shape[0], *mean.shape], mean.dtype))
+def _swapped(a: tf.Tensor) -> tf.Tensor:
+    """The batch axis of vectors first, `[n, B]` -> `[B, n]`; for one stream without a copy."""
+    if a.shape[-1] == 1:
+        return tf.reshape(a, [1, -1])
+    return tf.linalg.matrix_transpose(a)  # axes are moved: there is nothing to conjugate
 
 
-def _affine(rows: np.ndarray, n: int) -> Affine:
-    """The approximation of rows as `AffineFunctions` packs them."""
-    residual = np.ascontiguousarray(rows[:, 1 + n :]) if rows.shape[1] > 1 + n else None
-    matrix = np.ascontiguousarray(rows[:, 1 : 1 + n])
-    return Affine(matrix, np.ascontiguousarray(rows[:, 0]), residual)
+def _side_by_side(value: tf.Tensor, derivative: tf.Tensor) -> tf.Tensor:
+    """Values `[B, m]` and derivatives `[B, m, n]` with the batch axis last, `[m, 1 + n, B]`."""
+    rows = tf.concat([value[..., None], derivative], axis=-1)
+    if rows.shape[0] == 1:
+        return tf.reshape(rows, [*rows.shape[1:], 1])
+    return tf.einsum("bmk->mkb", rows)
+
+
+def _affine(rows: np.ndarray, mean: np.ndarray) -> Affine:
+    """The expansion of value and derivative, `[m, 1 + n, B]`, at a mean, `[n, B]`."""
+    value, derivative = rows[:, 0], rows[:, 1:]
+    return Affine(derivative, value - (derivative * mean).sum(axis=1), None)

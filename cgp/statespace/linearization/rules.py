@@ -76,11 +76,6 @@ class Rule(ABC):
     damping: float = 0.0
     """The share of the last mean that the next one keeps; see `Iterated`."""
 
-    @property
-    def uses_covariance(self) -> bool:
-        """Whether the approximation depends on the covariance of the state, beside its mean."""
-        return True
-
     @abstractmethod
     def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
         """Approximates a function by the moments of its argument.
@@ -121,27 +116,41 @@ class Taylor(Rule):
         array([[2.044+0.j]])
     """
 
-    @property
-    def uses_covariance(self) -> bool:
-        """False: functions are evaluated at the mean alone."""
-        return False
-
     def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
         """Approximates a function by its value and derivatives at the mean of the state."""
-        mean = state.mean[:, None]
-        image = function(mean)[:, 0]
-        # One copy of the mean for each component of the value: the gradient of the sum of
-        # component i of the value at copy i has the rows of J.
-        copies = mean + tf.zeros([image.shape[0], 1], mean.dtype)
-        with tf.GradientTape() as tape:
-            tape.watch(copies)
-            components = tf.linalg.diag_part(tf.einsum("mkb->bmk", function(copies)))
-        with without_warnings_of_casts():
-            zero = tf.UnconnectedGradients.ZERO
-            rows = tape.gradient(components, copies, unconnected_gradients=zero)
-        # TensorFlow's gradient of a holomorphic function is the conjugate of its derivative.
-        matrix = tf.einsum("nmb->mnb", tf.math.conj(rows))
+
+        def of_rows(points: tf.Tensor) -> tf.Tensor:
+            return tf.einsum("mkb->bkm", function(tf.einsum("bkn->nkb", points)))
+
+        value, rows = expansion(of_rows, tf.einsum("nb->bn", state.mean))
+        matrix, image = tf.einsum("bmn->mnb", rows), tf.einsum("bm->mb", value)
         return Affine(matrix, image - matvec(matrix, state.mean), None)
+
+
+def expansion(
+    function: Callable[[tf.Tensor], tf.Tensor], points: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The value of a function and its derivative at points, by one gradient for all components.
+
+    Args:
+        function: The function of K points for each of B, `[B, K, n]` -> `[B, K, m]`.
+        points: The points, `[B, n]`.
+
+    Returns:
+        The values, `[B, m]`, and the derivatives by the components of a point, `[B, m, n]`.
+    """
+    m = function(points[:, None]).shape[-1]  # which only the shape is asked for
+    # One copy of the point for each component of the value: the gradient of the sum of component i
+    # of the value at copy i has the rows of J.
+    copies = tf.repeat(points[:, None], m, axis=1)
+    with tf.GradientTape() as tape:
+        tape.watch(copies)
+        value = tf.linalg.diag_part(function(copies))
+    with without_warnings_of_casts():
+        zero = tf.UnconnectedGradients.ZERO
+        rows = tape.gradient(value, copies, unconnected_gradients=zero)
+    # TensorFlow's gradient of a holomorphic function is the conjugate of its derivative.
+    return value, tf.math.conj(rows)
 
 
 _MOST_POINTS = 20000
@@ -303,11 +312,6 @@ class Iterated(Rule):
         is_number = isinstance(damping, numbers.Real) and not isinstance(damping, bool)
         if not is_number or not 0.0 <= damping < 1.0:
             raise ValueError(f"damping must be at least 0 and below 1, got {self.damping!r}")
-
-    @property
-    def uses_covariance(self) -> bool:
-        """As of the rule that is iterated."""
-        return self.rule.uses_covariance
 
     def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
         """Approximates a function once, by the rule that is iterated."""
