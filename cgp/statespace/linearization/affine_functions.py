@@ -151,4 +151,6 @@ def _side_by_side(value: tf.Tensor, derivative: tf.Tensor) -> tf.Tensor:
 def _affine(rows: np.ndarray, mean: np.ndarray) -> Affine:
     """The expansion of value and derivative, `[m, 1 + n, B]`, at a mean, `[n, B]`."""
     value, derivative = rows[:, 0], rows[:, 1:]
+    if mean.shape[1] == 1:  # a product takes half the time of a sum
+        return Affine(derivative, value - derivative[..., 0] @ mean, None)
     return Affine(derivative, value - (derivative * mean).sum(axis=1), None)

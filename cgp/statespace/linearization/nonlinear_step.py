@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cgp.distributions.marginals import Marginals
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.linearization.affine_functions import AffineFunctions
 from cgp.statespace.linearization.rules import Affine, Rule
@@ -115,7 +116,7 @@ class NonlinearStep:
             return None
         before.mean[...], before.chol[...] = after
         self._next = (after.mean.tobytes(), ahead.observation) if ahead else None
-        moments = moments._replace(filtered=filtered.predicted)
+        moments = StepMoments(moments.predicted, filtered.predicted, moments.joint)
         return StepResult(moments, observation, transition)
 
     def _observation(self, state: State, inputs: np.ndarray | None) -> Affine:
@@ -138,8 +139,8 @@ class NonlinearStep:
         moments = self._update(z - offset, *self._state)
         if moments is None:
             return None
-        predicted = moments.predicted._replace(mean=moments.predicted.mean + offset)
-        return moments._replace(predicted=predicted)
+        (mean, *variances), filtered, joint = moments
+        return StepMoments(Marginals(mean + offset, *variances), filtered, joint)
 
     def _predicted(self, transition: Affine) -> StepMoments | None:
         """Leads the state to the next observation; `predicted` are its moments before that."""
