@@ -132,7 +132,7 @@ def _series(dtype, n, series, steps, model_each=False, varying=False):
 
 
 def _step(dtype, n, streams):
-    from cgp.statespace.online import native_step
+    from cgp.statespace import native_step
 
     rng = np.random.default_rng(n)
     step = native_step.CompiledStep(native_step.step_matrices(_model(dtype, n)), streams)
@@ -143,7 +143,7 @@ def _step(dtype, n, streams):
 
 
 def _walk(dtype, n):
-    from cgp.statespace.online import native_step
+    from cgp.statespace import native_step
 
     rng = np.random.default_rng(n)
     model = _model(dtype, n)
@@ -294,7 +294,7 @@ def record(run):
     """
     from cgp import native
     from cgp.gp.recursive.window_cell import CompiledWindow
-    from cgp.statespace.online.native_step import CompiledStep, CompiledWalk
+    from cgp.statespace.native_step import CompiledStep, CompiledWalk
 
     calls = {}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager import context
+from tensorflow.python.eager import context, record
 
 # The class of tensors that hold numbers. `tf.is_tensor` admits symbolic tensors, and takes longer
 # to tell than a step of an online filter has time for.
@@ -34,3 +34,8 @@ def is_part_of_graph(graph: Any, whole: Any) -> bool:
 def is_compiled_by_xla() -> bool:
     """Whether XLA compiles what is computed here, which a layer has no other way to know."""
     return tf.__internal__.get_enclosing_xla_context() is not None
+
+
+def is_recorded() -> bool:
+    """Whether a gradient tape may record what is computed now; TensorFlow has no public answer."""
+    return record.could_possibly_record()

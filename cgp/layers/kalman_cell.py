@@ -31,17 +31,16 @@ from cgp.statespace.linearization.linearized_model import (
     AnyModel,
     AnyRule,
     AsLinear,
+    checked_rule,
     linearized,
     noise_of,
 )
+from cgp.statespace.linearization.nonlinear_step import NonlinearStep
 from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.model_base import whole_steps
-from cgp.statespace.online.matrices_of_step import (
-    checked_matrices,
-    with_matrices_of_steps,
-)
-from cgp.statespace.online.native_step import (
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.native_step import (
     NOT_FINITE,
     CompiledStep,
     CompiledWalk,
@@ -49,6 +48,10 @@ from cgp.statespace.online.native_step import (
     StepMoments,
     correlated_noise_of,
     step_matrices,
+)
+from cgp.statespace.online.matrices_of_step import (
+    checked_matrices,
+    with_matrices_of_steps,
 )
 from cgp.statespace.online.online_step import (
     StateArrays,
@@ -121,10 +124,13 @@ class KalmanCell(Cell):
         self._objective, self._loss_weight = objective, loss_weight
         self.learned_model, self.rule, self.likelihood = learned_model, rule, likelihood
         self._model = learned_model.noise  # for sizes and dtypes
-        # XLA cannot factorise Q, which is needed where its layer provides no factor.
-        layers = learned_model.layers
-        self.jit_compile = "Q" not in layers or hasattr(layers["Q"], "factor")
-        self.jit_compile &= getattr(learned_model.start, "jit_compile", True)
+
+    @property
+    def jit_compile(self) -> bool:  # type: ignore[override]
+        """Whether XLA may compile a step: it needs a factor of Q, and cannot factorise Q."""
+        layers, start = self.learned_model.layers, self.learned_model.start
+        has_factor = "Q" not in layers or hasattr(layers["Q"], "factor")
+        return has_factor and getattr(start, "is_compilable", True)
 
     def check_streams(self, streams: int | None) -> None:
         """Raises a ValueError for a model that has no streams, or not so many."""
@@ -393,9 +399,13 @@ class KalmanCell(Cell):
 
     # --- compiled --------------------------------------------------------------------------------
 
-    def compiled(self, streams: int | None) -> "CompiledKalman | None":
-        """The compiled step, of a linear model in normal noise."""
-        return CompiledKalman(self.learned_model, streams) if self._is_for_core() else None
+    def compiled(self, streams: int | None) -> "CompiledKalman | CompiledNonlinear | None":
+        """The compiled step, of a model in normal noise."""
+        if self._is_for_core():
+            return CompiledKalman(self.learned_model, streams)
+        if self.likelihood is None:
+            return CompiledNonlinear(self.learned_model, self.rule, streams)
+        return None
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -427,7 +437,7 @@ class PresentMatrices:
         snapshot = self._learned.snapshot()
         if snapshot == self._snapshot:
             return False
-        model = cast("LinearGaussian", self._learned.model())  # others have no such step
+        model = noise_of(self._learned.model())
         self.of_step, self._snapshot = step_matrices(model), snapshot
         self._correlated = correlated_noise_of(model)
         # The core does not tell an exact observation that contradicts the state.
@@ -485,6 +495,41 @@ class CompiledKalman:
         if matrices:
             self._step.set(**{name: getattr(self._matrices.of_step, name) for name in matrices})
         return None if moments is None else _step_of(sample.z, moments)
+
+
+class CompiledNonlinear:
+    """The step of B streams, or one, of a nonlinear filter, around the compiled core."""
+
+    def __init__(self, learned_model: LearnedModel, rule: AnyRule | None, streams: int | None):
+        self._learned, self._rule, self._streams = learned_model, checked_rule(rule), streams
+        self._matrices = PresentMatrices(learned_model)
+        self._step: NonlinearStep
+
+    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
+        """As of a linear filter."""
+        if native.core().ops is None:
+            return False
+        if self._matrices.renew():
+            noise = self._matrices.of_step
+            model = cast("NonlinearGaussian", self._learned.start)
+            self._step = NonlinearStep(model, self._rule, noise.Q_factor, noise.R, self._streams)
+        if sample.R is not None:
+            return leaves_no_exact_observation(sample.R)
+        return self._matrices.are_for_core
+
+    def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
+        """Predicts and updates each stream in place, as every `Compiled` step."""
+        inputs = sample.inputs
+        if inputs is not None:
+            inputs = self._learned.form.split(tf.constant(inputs)).numpy()
+            inputs = np.moveaxis(inputs.reshape(self._streams or 1, -1), 0, -1)
+        matrices = sample.matrices()
+        if matrices:
+            self._step.set(**{name: _batch_last(a) for name, a in matrices.items()})
+        result = self._step(sample.z, *arrays, inputs)
+        if matrices:
+            self._step.set(**{name: getattr(self._matrices.of_step, name) for name in matrices})
+        return None if result is None else _step_of(sample.z, result.moments)
 
 
 class KalmanWalk:

@@ -15,7 +15,7 @@ from cgp.linalg.batch_last import dot
 from cgp.online.cell import Cell, Sample
 from cgp.online.online import Online
 from cgp.statespace.engines.filter_step import State, marginals_of, update, with_pseudo_variance
-from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, StepMatrices
+from cgp.statespace.native_step import NOT_FINITE, CompiledStep, StepMatrices
 from cgp.statespace.online.online_step import StateArrays
 
 

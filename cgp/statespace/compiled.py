@@ -58,6 +58,17 @@ def graph_of(function: Callable[..., Any]) -> Callable[..., Any]:
     return tf.function(functools.partial(function), autograph=False, reduce_retracing=True)
 
 
+def can_compile(function: Callable[..., Any], *specs: tf.TensorSpec) -> bool:
+    """Whether XLA has all operations of a function of tensors; none is run."""
+    with tf.init_scope():
+        compiled = tf.function(functools.partial(function), jit_compile=True, autograph=False)
+        try:
+            compiled.experimental_get_compiler_ir(*specs)(stage="hlo")
+        except (ValueError, tf.errors.OpError):  # which of them depends on the operation
+            return False
+    return True
+
+
 def time_loop(
     step: Callable[[tf.Tensor, Any], tuple[Sequence[tf.Tensor], Any]],
     start: Any,

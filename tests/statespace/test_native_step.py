@@ -8,7 +8,7 @@ from cgp import native
 from cgp.distributions.forms import CompositeForm, ProperForm
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.engines.filter_step import State, decorrelated, marginals_of, predict, update
-from cgp.statespace.online.native_step import CompiledStep, CompiledWalk, StepMatrices
+from cgp.statespace.native_step import CompiledStep, CompiledWalk, StepMatrices
 from tests.long_cases import long_except
 
 pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)

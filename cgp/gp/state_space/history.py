@@ -30,7 +30,7 @@ from cgp.online.past import PastStep
 from cgp.online.stream import Stream
 from cgp.statespace.engines.chunked_engine import StateMoments
 from cgp.statespace.filtering import process_block
-from cgp.statespace.online.native_step import NOT_FINITE
+from cgp.statespace.native_step import NOT_FINITE
 from cgp.statespace.online.online_step import check_state_factor
 from cgp.training import confirm, refresh, register_post_update
 

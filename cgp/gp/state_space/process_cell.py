@@ -41,7 +41,7 @@ from cgp.statespace.engines.filter_step import (
     with_pseudo_variance,
 )
 from cgp.statespace.filtering import moments, observation_moments, observed_means
-from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, CompiledWalk, StepMatrices
+from cgp.statespace.native_step import NOT_FINITE, CompiledStep, CompiledWalk, StepMatrices
 from cgp.statespace.online.online_step import check_state_factor
 from cgp.statespace.series import Series
 from cgp.training.post_updates import snapshot

@@ -1,5 +1,5 @@
 // The step of an online filter as a plain C function: arrays in, arrays out, which takes less time
-// than a call of an op. cgp.statespace.online.native_step calls it; and the other one for many
+// than a call of an op. cgp.statespace.native_step calls it; and the other one for many
 // filters whose samples come in any order.
 
 // A stream is to go on alike, to the last bit, whichever streams are beside it, and on whatever
@@ -27,7 +27,7 @@ struct cgp_Matrix {
 struct cgp_Moments {
   void *mean, *variance, *pseudo, *covariance, *pseudo_covariance;
 };
-// As cgp.statespace.online.native_step declares it.
+// As cgp.statespace.native_step declares it.
 struct cgp_OnlineStep {
   int64_t n, q, m, streams, predicts_first, is_composite;
   cgp_Matrix F, G, H, noise, b;
@@ -35,7 +35,7 @@ struct cgp_OnlineStep {
   void *mean, *chol;  // the state, which is replaced
   cgp_Moments predicted, filtered;
 };
-// As cgp.statespace.online.native_step declares it too. Of matrices of each sample, one comes after
+// As cgp.statespace.native_step declares it too. Of matrices of each sample, one comes after
 // another.
 struct cgp_OnlineWalk {
   int64_t n, q, m, samples, predicts_first, is_composite;

@@ -8,13 +8,16 @@ from the states after it.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from cgp import native
 from cgp.distributions.forms import Form, ProperForm
 from cgp.likelihoods.base import Likelihood
+from cgp.linalg.arguments import nan
 from cgp.linalg.batch_last import with_factor_gradient
 from cgp.linalg.gradients import without_gradient, without_warnings_of_casts
 from cgp.statespace.compiled import CompiledByShape, graph_of, time_loop
@@ -29,8 +32,14 @@ from cgp.statespace.linearization.likelihood_update import (
     accuracy,
     updated_by,
 )
+from cgp.statespace.linearization.nonlinear_step import AlongSeries, SeriesNoise, along_series
 from cgp.statespace.linearization.rules import Affine, Rule
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
+from cgp.tensorflow_private import is_recorded
+
+# A loop over a series is compiled once functions have been evaluated more often than this, where
+# the number of states times that of components is no larger.
+_MOST_EVALUATIONS, _LARGEST_COMPILED = 20_000, 8
 
 
 class StepSystem(NamedTuple):
@@ -89,11 +98,49 @@ class Stepper:
         self.iterations = 0 if rule is None else rule.iterations
         self.damping = 0.0 if rule is None else rule.damping
         self._sites = None if likelihood is None else StepSites(likelihood, form or ProperForm())
-        compiled = CompiledByShape if model is None or model.jit_compile else graph_of
-        self._compiled_forward = compiled(self._forward)
-        self._compiled_backward = compiled(self._backward)
         self._at_once = graph_of(self._at_all)
         self._all_steps = graph_of(self._every_step)
+        self._evaluations = 0  # of functions, in steps by the core
+
+    @cached_property
+    def _compiled_forward(self) -> Callable[..., Any]:
+        return self._compiled(self._forward)
+
+    @cached_property
+    def _compiled_backward(self) -> Callable[..., Any]:
+        return self._compiled(self._backward)
+
+    def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A loop as a graph, which XLA compiles if it can compile the functions of the model."""
+        is_compilable = self.model is None or self.model.is_compilable
+        return CompiledByShape(function) if is_compilable else graph_of(function)
+
+    def _is_for_core(self, system: StepSystem) -> bool:
+        """Whether to take the steps of a series one by one, by the compiled core.
+
+        This takes several times as long as a loop that XLA has compiled for a small model, and no
+        longer for larger ones; the loop takes seconds to compile, more for larger models. It is
+        compiled once as much has been computed as would have paid for it.
+        """
+        model, has_likelihood = self.model, self._sites is not None
+        if model is None or has_likelihood or not native.serves(system.z, system.R):
+            return False
+        if model.jit_compile is not None:
+            return not model.jit_compile
+        (m, n), steps = system.H.shape[1:3], system.z.shape[0]
+        self._evaluations += steps * (1 + self.iterations)
+        is_worth_compiling = m * n <= _LARGEST_COMPILED and self._evaluations > _MOST_EVALUATIONS
+        return steps == 1 or not is_worth_compiling or not model.is_compilable
+
+    def _by_core(self, system: StepSystem, start: State) -> AlongSeries | None:
+        """The states along a series, and the affine functions there; None if one is not finite."""
+        Q_factor, R, z, observed, inputs = (
+            getattr(system, name).numpy() for name in ("Q_factor", "R", "z", "observed", "inputs")
+        )
+        z = np.where(observed > 0.0, z, nan(system.z.dtype))
+        noise = SeriesNoise(Q_factor, R, z, inputs if inputs.shape[1] else None)
+        start = State(*(a.numpy() for a in start))
+        return along_series(self.model, self.rule, noise, start)
 
     def _affine(self, name: str, system: StepSystem, state: State) -> Affine:
         """A function as an affine one of a state."""
@@ -109,11 +156,17 @@ class Stepper:
 
     def along(self, system: StepSystem, start: State) -> Linearized:
         """Linearises along the filter of a series, `[T, …, B]`."""
+        by_core = self._by_core(system, start) if self._is_for_core(system) else None
+        if by_core is not None and not is_recorded():
+            return Linearized(_tensors(by_core.transition), _tensors(by_core.observation))
         every = self._all_steps if tf.executing_eagerly() else self._every_step
         if system.z.shape[0] == 1:
             return every(system, State(*(a[None] for a in start)))[1]
         constant = StepSystem(*map(tf.stop_gradient, system))
-        states = self._states(constant, State(*map(tf.stop_gradient, start)))
+        if by_core is None:
+            states = self._states(constant, State(*map(tf.stop_gradient, start)))
+        else:
+            states = State(*map(tf.constant, by_core.states))
 
         def pull(by_states: State) -> State:
             return self._pulled(constant, states, by_states)
@@ -287,6 +340,10 @@ class Stepper:
             return total, total
 
         return _looped(step, later, system.z.shape[0], length, backwards=True)
+
+
+def _tensors(affine: Affine) -> Affine:
+    return Affine(*(None if a is None else tf.constant(a) for a in affine))
 
 
 def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> State:

@@ -118,20 +118,39 @@ class Taylor(Rule):
 
     def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
         """Approximates a function by its value and derivatives at the mean of the state."""
-        mean = state.mean[:, None]
-        image = function(mean)[:, 0]
-        # One copy of the mean for each component of the value: the gradient of the sum of
-        # component i of the value at copy i has the rows of J.
-        copies = mean + tf.zeros([image.shape[0], 1], mean.dtype)
-        with tf.GradientTape() as tape:
-            tape.watch(copies)
-            components = tf.linalg.diag_part(tf.einsum("mkb->bmk", function(copies)))
-        with without_warnings_of_casts():
-            zero = tf.UnconnectedGradients.ZERO
-            rows = tape.gradient(components, copies, unconnected_gradients=zero)
-        # TensorFlow's gradient of a holomorphic function is the conjugate of its derivative.
-        matrix = tf.einsum("nmb->mnb", tf.math.conj(rows))
+
+        def of_rows(points: tf.Tensor) -> tf.Tensor:
+            return tf.einsum("mkb->bkm", function(tf.einsum("bkn->nkb", points)))
+
+        value, rows = expansion(of_rows, tf.einsum("nb->bn", state.mean))
+        matrix, image = tf.einsum("bmn->mnb", rows), tf.einsum("bm->mb", value)
         return Affine(matrix, image - matvec(matrix, state.mean), None)
+
+
+def expansion(
+    function: Callable[[tf.Tensor], tf.Tensor], points: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The value of a function and its derivative at points, by one gradient for all components.
+
+    Args:
+        function: The function of K points for each of B, `[B, K, n]` -> `[B, K, m]`.
+        points: The points, `[B, n]`.
+
+    Returns:
+        The values, `[B, m]`, and the derivatives by the components of a point, `[B, m, n]`.
+    """
+    m = function(points[:, None]).shape[-1]  # which only the shape is asked for
+    # One copy of the point for each component of the value: the gradient of the sum of component i
+    # of the value at copy i has the rows of J.
+    copies = tf.repeat(points[:, None], m, axis=1)
+    with tf.GradientTape() as tape:
+        tape.watch(copies)
+        value = tf.linalg.diag_part(function(copies))
+    with without_warnings_of_casts():
+        zero = tf.UnconnectedGradients.ZERO
+        rows = tape.gradient(value, copies, unconnected_gradients=zero)
+    # TensorFlow's gradient of a holomorphic function is the conjugate of its derivative.
+    return value, tf.math.conj(rows)
 
 
 _MOST_POINTS = 20000

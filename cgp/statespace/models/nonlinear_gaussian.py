@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, as_flag, check_finite
-from cgp.statespace.compiled import graph_of, time_loop
+from cgp.statespace.compiled import can_compile, graph_of, time_loop
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.model_base import FactoredCovariance, KeepsGraphs, as_dtype, of_one_dtype
 from cgp.statespace.models.widely_linear import composite_covariance
@@ -39,8 +39,9 @@ class NonlinearGaussian(KeepsGraphs):
     The functions are of TensorFlow: they take states `[..., n]` with any number of batch axes, and
     return `[..., n]`, or `[..., m]`. They may be Keras layers, or use layers and variables; the
     likelihood has gradients by these. As in a `tf.function`, any other value is read once. The
-    first call of a verb with a rule traces and compiles them, for seconds; `replace` keeps what was
-    compiled. A gradient evaluates them again: take it before their variables change, and for a
+    first call of a verb with a rule traces them, in a fraction of a second; gradients, likelihoods
+    of `cgp.likelihoods` and, of small models, long series compile loops, in seconds. `replace`
+    keeps both. A gradient evaluates them again: take it before their variables change, and for a
     model with variables under persistent or nested tapes set `jit_compile=False`.
 
     States are complex if the initial mean, Q or the initial covariance is, otherwise real;
@@ -64,8 +65,8 @@ class NonlinearGaussian(KeepsGraphs):
             and factors are complex `[n, n]`.
         input_size: k, the number of known inputs u; they come in the dtype of the states. A complex
             pilot of real states is two inputs, its real and imaginary part.
-        jit_compile: Whether XLA compiles the functions; False for functions that it cannot compile,
-            at ten to fifty times the time.
+        jit_compile: Whether XLA compiles loops of the functions over a series; None for where it
+            can and where that takes less time: for long series, or in a graph.
 
     Attributes:
         transition, observation, holomorphic, input_size, jit_compile: As given.
@@ -102,7 +103,7 @@ class NonlinearGaussian(KeepsGraphs):
     holomorphic: bool
     input_size: int
     noise: LinearGaussian
-    jit_compile: bool
+    jit_compile: bool | None
     _improper: frozenset[str]
 
     def __init__(
@@ -118,7 +119,7 @@ class NonlinearGaussian(KeepsGraphs):
         initial_pseudo_covariance: ArrayLike | None = None,
         holomorphic: bool = False,
         input_size: int = 0,
-        jit_compile: bool = True,
+        jit_compile: bool | None = None,
     ):
         for name, function in (("transition", transition), ("observation", observation)):
             if not callable(function):
@@ -127,7 +128,9 @@ class NonlinearGaussian(KeepsGraphs):
         if isinstance(input_size, bool) or not isinstance(input_size, int) or input_size < 0:
             raise ValueError(f"input_size must be a whole number, 0 or more, got {input_size!r}")
         self._settle(holomorphic=as_flag(holomorphic, "holomorphic"), input_size=input_size)
-        self._settle(jit_compile=as_flag(jit_compile, "jit_compile"))
+        if jit_compile is not None:
+            jit_compile = as_flag(jit_compile, "jit_compile")
+        self._settle(jit_compile=jit_compile)
         of_states = {
             "Q": Q,
             "initial_mean": initial_mean,
@@ -261,6 +264,18 @@ class NonlinearGaussian(KeepsGraphs):
             return form.split(tf.convert_to_tensor(function(*arguments)))
 
         return of_working
+
+    @property
+    def is_compilable(self) -> bool:
+        """Whether XLA may compile the functions: as `jit_compile` says, or else if it can."""
+        if self.jit_compile is not None:
+            return self.jit_compile
+        return self.kept(can_compile, self._can_be_compiled)
+
+    def _can_be_compiled(self) -> bool:
+        points = tf.TensorSpec([1, 1, self.noise.F.shape[-1]], self.dtype)
+        functions = (self.working(name, None) for name in ("transition", "observation"))
+        return all(can_compile(function, points) for function in functions)
 
     form: Form = _field("form", "The form of the working values of states.")
     observation_form: Form = _field(

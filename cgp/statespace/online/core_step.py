@@ -9,7 +9,7 @@ import numpy as np
 from cgp import native
 from cgp.statespace.engines.filter_step import leaves_no_exact_observation
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.online.native_step import (
+from cgp.statespace.native_step import (
     CompiledStep,
     StepMoments,
     correlated_noise_of,

@@ -46,12 +46,12 @@ from cgp.statespace.linearization.linearized_model import (
 from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.model_base import as_dtype
+from cgp.statespace.native_step import NOT_FINITE
 from cgp.statespace.online.core_step import moments_by_core
 from cgp.statespace.online.matrices_of_step import (
     checked_matrices,
     with_matrices_of_steps,
 )
-from cgp.statespace.online.native_step import NOT_FINITE
 from cgp.statespace.series import Series, check_labels, known_inputs
 from cgp.statespace.switching import (
     InteractingModels,
