@@ -81,7 +81,7 @@ def test_count_changes_from_where_the_history_was_left_and_what_is_not_committed
 
 @pytest.mark.long
 def test_are_examples_and_pages_affected_by_themselves_and_by_the_package(monkeypatch):
-    examples = {"examples/test_polar_motion.py", "examples/test_signals.py"}
+    examples = {f"examples/test_{of}.py" for of in ("polar_motion", "signals", "steps")}
     pages = {"test_docs.py", "test_tour.py", "test_pipelines.py"}
     assert affected_by("examples/polar_motion.py", monkeypatch=monkeypatch) == examples
     assert affected_by("docs/tour.md", monkeypatch=monkeypatch) == pages
