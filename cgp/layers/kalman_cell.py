@@ -526,7 +526,8 @@ class CompiledNonlinear:
         matrices = sample.matrices()
         if matrices:
             self._step.set(**{name: _batch_last(a) for name, a in matrices.items()})
-        result = self._step(sample.z, *arrays, inputs)
+        mean, chol = arrays
+        result = self._step(sample.z, mean, chol, inputs)
         if matrices:
             self._step.set(**{name: getattr(self._matrices.of_step, name) for name in matrices})
         return None if result is None else _step_of(sample.z, result.moments)

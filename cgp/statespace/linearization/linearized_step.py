@@ -9,7 +9,7 @@ from the states after it.
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -140,7 +140,8 @@ class Stepper:
         z = np.where(observed > 0.0, z, nan(system.z.dtype))
         noise = SeriesNoise(Q_factor, R, z, inputs if inputs.shape[1] else None)
         start = State(*(a.numpy() for a in start))
-        return along_series(self.model, self.rule, noise, start)
+        model, rule = cast("NonlinearGaussian", self.model), cast("Rule", self.rule)
+        return along_series(model, rule, noise, start)
 
     def _affine(self, name: str, system: StepSystem, state: State) -> Affine:
         """A function as an affine one of a state."""
