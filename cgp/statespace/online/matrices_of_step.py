@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike, as_numbers, hermitian_gap
 from cgp.linalg.cholesky import NotPositiveDefiniteError
-from cgp.linalg.semidefinite import semidefinite_factor
 from cgp.observations import check_rounding
 from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
 from cgp.statespace.models.linear_gaussian import LinearGaussian, check_uncorrelated
@@ -136,9 +135,12 @@ def _factor(covariance: np.ndarray, name: str) -> np.ndarray:
         return np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         pass  # singular, or indefinite
-    try:
-        return semidefinite_factor(tf.constant(covariance)).numpy()
-    except NotPositiveDefiniteError as error:
+    # An eigenvalue of zero comes out as rounding, of either sign.
+    variances, axes = np.linalg.eigh(covariance)
+    rounding = 8 * covariance.shape[-1] * np.finfo(variances.dtype).eps
+    if np.any(variances[..., 0] < -rounding * np.abs(variances[..., -1])):
         raise NotPositiveDefiniteError(
-            f"{name} of a step must be a covariance, but it is indefinite: {error}"
-        ) from None
+            f"{name} of a step must be a covariance, but it is indefinite: it has the eigenvalue "
+            f"{variances.min():.3g}"
+        )
+    return axes * np.sqrt(np.maximum(variances, 0.0))[..., None, :]

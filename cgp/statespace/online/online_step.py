@@ -46,8 +46,7 @@ from cgp.statespace.linearization.linearized_model import (
 from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.model_base import as_dtype
-from cgp.statespace.native_step import NOT_FINITE
-from cgp.statespace.online.core_step import moments_by_core
+from cgp.statespace.native_step import NOT_FINITE, moments_by_core
 from cgp.statespace.online.matrices_of_step import (
     checked_matrices,
     with_matrices_of_steps,
