@@ -421,8 +421,9 @@ def _plain_numbers(z: np.ndarray) -> np.ndarray | None:
     """`_plain_number` of an array `[B]`, which is copied."""
     z = z.copy()
     parts = z.view(np.float64)
-    if not parts @ parts <= _LARGEST_PART**2:  # some are missing, or large
-        if (np.abs(parts) > _LARGEST_PART).any():
+    sizes = np.abs(parts)
+    if not sizes.max() <= _LARGEST_PART:  # some are missing, or large
+        if (sizes > _LARGEST_PART).any():
             return None
         z[np.isnan(z)] = _MISSING
     return z
