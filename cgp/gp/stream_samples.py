@@ -422,7 +422,7 @@ def _plain_numbers(z: np.ndarray) -> np.ndarray | None:
     z = z.copy()
     parts = z.view(np.float64)
     sizes = np.abs(parts)
-    if not sizes.max() <= _LARGEST_PART:  # some are missing, or large
+    if not sizes.max(initial=0.0) <= _LARGEST_PART:  # some are missing, or large
         if (sizes > _LARGEST_PART).any():
             return None
         z[np.isnan(z)] = _MISSING
