@@ -10,7 +10,10 @@ from tests.statespace.problems import improper_parts, problem, square
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
-cores = pytest.mark.parametrize("has_core", [True, False], ids=["core", "tensorflow"])
+WITH_CORE = pytest.param(True, id="core")
+# To trace and compile a step takes seconds.
+WITHOUT_CORE = pytest.param(False, id="tensorflow", marks=pytest.mark.long)
+cores = pytest.mark.parametrize("has_core", [WITH_CORE, WITHOUT_CORE])
 
 
 @pytest.fixture

@@ -17,7 +17,10 @@ from tests.statespace.problems import (
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
-cores = pytest.mark.parametrize("has_core", [True, False], ids=["core", "tensorflow"])
+WITH_CORE = pytest.param(True, id="core")
+# To trace and compile a step takes seconds.
+WITHOUT_CORE = pytest.param(False, id="tensorflow", marks=pytest.mark.long)
+cores = pytest.mark.parametrize("has_core", [WITH_CORE, WITHOUT_CORE])
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_are_steps_with_matrices_the_filter_of_varying_ones(dtype, batch, run):
     )
 
 
-@cores
+@pytest.mark.parametrize("has_core", [True, False], ids=["core", "tensorflow"])
 @pytest.mark.parametrize("batch", [None, 3])
 def test_is_a_block_with_matrices_the_same(batch, run):
     p, model = varying(batch=batch)
