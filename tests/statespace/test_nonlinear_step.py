@@ -218,7 +218,7 @@ def test_is_nothing_compiled_for_a_short_series_however_many_components():
 
 @needs_core
 def test_a_long_series_is_compiled_once_that_pays(monkeypatch):
-    monkeypatch.setattr(linearized_step, "_MOST_EVALUATIONS", 25)
+    monkeypatch.setattr(linearized_step, "_EVALUATIONS", 15)  # twice: the composite
     counted = []
 
     class Counted(CompiledByShape):
@@ -252,7 +252,7 @@ def test_functions_that_xla_lacks_are_found_out(monkeypatch):
     assert same.is_compilable
     z, rule = np.linspace(-1.0, 1.0, 20), statespace.SigmaPoints()
     expected = statespace.filter(same, z, rule=rule)
-    monkeypatch.setattr(linearized_step, "_MOST_EVALUATIONS", 5)
+    monkeypatch.setattr(linearized_step, "_EVALUATIONS", 5)
     result = statespace.filter(model, z, rule=rule)
     np.testing.assert_allclose(result.filtered_means, expected.filtered_means, atol=1e-12)
 
