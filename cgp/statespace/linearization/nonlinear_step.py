@@ -278,6 +278,8 @@ class NonlinearStep:
         if observation.residual is not None:
             self._update.set(R=self._noise["R"] + _square(observation.residual))
         offset = observation.offset
+        if not np.isfinite(offset).all():  # else the observation would count as missing
+            return None
         if self._joins_observations:
             real, imaginary = np.split(offset, 2)
             offset = real + 1j * imaginary
