@@ -184,6 +184,8 @@ def _first_calls():
         "ExactGP.fit, L-BFGS": 2.5,
         "KalmanFilter, 8 × 100, in a keras.Model, two epochs": 5.0,
         "a hundred series of unequal length": 4.0,
+        "nonlinear filter of 8 components": 4.0,
+        "nonlinear step": 1.5,
     }
     figure = quotient("rows", "first call", size="case")
     yield Bar("first call of a process, s of the processor", "first_calls", figure, asked, "")

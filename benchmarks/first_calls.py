@@ -138,6 +138,42 @@ def unequal_series(seed):
         cgp.statespace.log_likelihood(m, normal(seed, length))
 
 
+def nonlinear_filter(seed):
+    """A model of eight observed components, made of the same functions in both calls."""
+    import tensorflow as tf
+
+    from cgp import statespace
+
+    rows = tf.constant(normal(seed, 8, 4).real)
+    sensors = statespace.NonlinearGaussian(
+        lambda x: 0.9 * x + 0.1 * tf.sin(x),
+        lambda x: tf.sin(tf.linalg.matvec(rows, x)),
+        Q=0.05 * np.eye(4),
+        R=0.1 * np.eye(8),
+        initial_mean=np.zeros(4),
+        initial_covariance=np.eye(4),
+    )
+    statespace.filter(sensors, normal(seed, 200, 8).real)
+
+
+def nonlinear_step(seed):
+    import tensorflow as tf
+
+    import cgp
+
+    carrier = cgp.statespace.NonlinearGaussian(
+        lambda x: tf.stack([x[..., 0] + x[..., 1], x[..., 1]], axis=-1),
+        lambda x: tf.complex(tf.cos(x[..., :1]), tf.sin(x[..., :1])),
+        Q=np.diag([1e-3, 1e-5]),
+        R=[[0.1]],
+        initial_mean=[0.0, 0.1],
+        initial_covariance=np.diag([1.0, 1e-2]),
+    )
+    kf = cgp.KalmanFilter(carrier)
+    for z in normal(seed, 10):
+        kf.step(z)
+
+
 CASES = {
     "filter with a likelihood": filter_with_likelihood,
     "step with a likelihood": step_with_likelihood,
@@ -149,6 +185,8 @@ CASES = {
     "ExactGP.fit, L-BFGS": lbfgs,
     "KalmanFilter, 8 × 100, in a keras.Model, two epochs": filter_in_keras_model,
     "a hundred series of unequal length": unequal_series,
+    "nonlinear filter of 8 components": nonlinear_filter,
+    "nonlinear step": nonlinear_step,
 }
 
 

@@ -288,7 +288,7 @@ def test_is_single_precision_kept():
 def test_a_series_of_several_chunks_is_one(rule):
     """A long series is filtered in chunks of 1024 steps."""
     given = PROBLEMS["carrier"](steps=1200)
-    model = given.model()
+    model = given.model(jit_compile=True)
     whole = statespace.filter(model, given.z, rule=rule)
     cut = 1020
     begin = statespace.filter(model, given.z[:cut], rule=rule)

@@ -218,7 +218,7 @@ def test_is_nothing_compiled_for_a_short_series_however_many_components():
 
 @needs_core
 def test_a_long_series_is_compiled_once_that_pays(monkeypatch):
-    monkeypatch.setattr(linearized_step, "_MOST_EVALUATIONS", 25)
+    monkeypatch.setattr(linearized_step, "_EVALUATIONS", 15)  # twice: the composite
     counted = []
 
     class Counted(CompiledByShape):
@@ -252,7 +252,7 @@ def test_functions_that_xla_lacks_are_found_out(monkeypatch):
     assert same.is_compilable
     z, rule = np.linspace(-1.0, 1.0, 20), statespace.SigmaPoints()
     expected = statespace.filter(same, z, rule=rule)
-    monkeypatch.setattr(linearized_step, "_MOST_EVALUATIONS", 5)
+    monkeypatch.setattr(linearized_step, "_EVALUATIONS", 5)
     result = statespace.filter(model, z, rule=rule)
     np.testing.assert_allclose(result.filtered_means, expected.filtered_means, atol=1e-12)
 
@@ -296,15 +296,21 @@ def test_a_step_takes_inputs_and_noise_of_its_own():
 
 
 @needs_core
-def test_a_step_that_is_not_finite_leaves_the_state():
-    model = statespace.NonlinearGaussian(
-        lambda x: tf.sqrt(x), lambda x: x, [[0.1]], [[0.5]], [1.0], [[1.0]]
-    )
+@pytest.mark.parametrize("function", ["transition", "observation"])
+def test_a_step_that_is_not_finite_leaves_the_state(function):
+    functions = {"transition": lambda x: x, "observation": lambda x: x, function: tf.sqrt}
+    noise = {"Q": [[0.1]], "R": [[0.5]], "initial_mean": [1.0], "initial_covariance": [[1.0]]}
+    model = statespace.NonlinearGaussian(**functions, **noise)
     kf = cgp.KalmanFilter(model)
     kf.step([1.0])
+    kf.set_state(-kf.state.mean, kf.state.chol)
     before = kf.state
-    with pytest.raises(ValueError, match="the state would not be finite"):
-        kf.step([-50.0])
+    for z in (-50.0, np.nan):
+        with pytest.raises(ValueError, match="the state would not be finite"):
+            kf.step([z])
     np.testing.assert_array_equal(kf.state.mean, before.mean)
     np.testing.assert_array_equal(kf.state.chol, before.chol)
+    kf.set_state(-before.mean, before.chol)
     assert np.isfinite(kf.step([1.0]).filtered.mean)
+    with pytest.raises(ValueError, match=f"the {function} is not finite at step 0"):
+        statespace.filter(model.replace(initial_mean=[-9.0], initial_covariance=[[1e-4]]), [-9.0])

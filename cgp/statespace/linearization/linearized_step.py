@@ -37,9 +37,9 @@ from cgp.statespace.linearization.rules import Affine, Rule
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.tensorflow_private import is_recorded
 
-# A loop over a series is compiled once functions have been evaluated more often than this, where
-# the number of states times that of components is no larger.
-_MOST_EVALUATIONS, _LARGEST_COMPILED = 20_000, 8
+# A loop over a series is compiled once functions have been evaluated this often for each component
+# of an observation: as long as that takes, and as long as the loop takes to compile.
+_EVALUATIONS = 4000
 
 
 class StepSystem(NamedTuple):
@@ -118,19 +118,19 @@ class Stepper:
     def _is_for_core(self, system: StepSystem) -> bool:
         """Whether to take the steps of a series one by one, by the compiled core.
 
-        This takes several times as long as a loop that XLA has compiled for a small model, and no
-        longer for larger ones; the loop takes seconds to compile, more for larger models. It is
-        compiled once as much has been computed as would have paid for it.
+        This takes two to eight times as long as a loop that XLA has compiled, which takes seconds,
+        with many components a minute. It is compiled once that would have paid.
         """
         model, has_likelihood = self.model, self._sites is not None
         if model is None or has_likelihood or not native.serves(system.z, system.R):
             return False
         if model.jit_compile is not None:
             return not model.jit_compile
-        (m, n), steps = system.H.shape[1:3], system.z.shape[0]
+        steps, components = system.z.shape[:2]
+        if steps == 1:
+            return True
         self._evaluations += steps * (1 + self.iterations)
-        is_worth_compiling = m * n <= _LARGEST_COMPILED and self._evaluations > _MOST_EVALUATIONS
-        return steps == 1 or not is_worth_compiling or not model.is_compilable
+        return self._evaluations <= _EVALUATIONS * components or not model.is_compilable
 
     def _by_core(self, system: StepSystem, start: State) -> AlongSeries | None:
         """The states along a series, and the affine functions there; None if one is not finite."""

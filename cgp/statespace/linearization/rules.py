@@ -139,10 +139,11 @@ def expansion(
     Returns:
         The values, `[B, m]`, and the derivatives by the components of a point, `[B, m, n]`.
     """
-    m = function(points[:, None]).shape[-1]  # which only the shape is asked for
+    points = tf.expand_dims(points, 1)
+    m = function(points).shape[-1]  # the values are not computed
     # One copy of the point for each component of the value: the gradient of the sum of component i
     # of the value at copy i has the rows of J.
-    copies = tf.repeat(points[:, None], m, axis=1)
+    copies = tf.tile(points, [1, m, 1])
     with tf.GradientTape() as tape:
         tape.watch(copies)
         value = tf.linalg.diag_part(function(copies))
