@@ -348,7 +348,10 @@ def moments_by_core(
         return None
     arrays = [(mean, 1), (chol, 2), (z, 1), *((a, 2) for a in matrices.values())]
     arrays += [] if inputs is None else [(inputs, 1)]
-    batch = np.broadcast_shapes(core.batch, *(a.shape[: a.ndim - rank] for a, rank in arrays))
+    try:
+        batch = np.broadcast_shapes(core.batch, *(a.shape[: a.ndim - rank] for a, rank in arrays))
+    except ValueError:  # the series of one step, in TensorFlow, tells which do not fit
+        return None
     if math.prod(core.batch) not in (1, math.prod(batch)):
         return None
 
