@@ -287,6 +287,7 @@ LAYERS = {
 # Draws, smoothers, steps, figures, plots, data; and what trains or is trained; no process at all,
 # and a mean that is located, not trained.
 NO_GRADIENT = {
+    "RecursiveLeastSquares",
     "distributions.marginals",
     "distributions.squared_radius",
     "Bank",

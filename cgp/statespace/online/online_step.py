@@ -398,7 +398,8 @@ def step(
     if state is not None:
         mean, chol = checked_state(noise, state)
         check_batches(state_mean=(mean, 1), state_chol=(chol, 2), z=(z, 1))
-    if arrived is None and tf.executing_eagerly() and isinstance(model, LinearGaussian):
+    is_plain = arrived is None and likelihood is None and isinstance(model, LinearGaussian)
+    if is_plain and tf.executing_eagerly():
         arrays = None if state is None else (mean.numpy(), chol.numpy())
         result = _step_by_core(noise, arrays, np.asarray(z), inputs, matrices)
         if result is not None:
