@@ -532,6 +532,8 @@ REFUSALS = {
         lambda: conditioned().sample(X, -1), ValueError, "count.*got -1"),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(RBF(), 0.1), ValueError,
         r"RBF\(.*is not Markov: no finite state-space form.*take ExactGP for others"),
+    "metrics.gate": (
+        lambda: metrics.gate(np.zeros(2), 0.99), TypeError, "Step of a filter, got ndarray"),
     "RecursiveLeastSquares: no coefficients": (
         lambda: cgp.RecursiveLeastSquares(0), ValueError, "taps must be a whole number.*got 0"),
     "RecursiveGP: no capacity": (
