@@ -398,8 +398,8 @@ def step(
     if state is not None:
         mean, chol = checked_state(noise, state)
         check_batches(state_mean=(mean, 1), state_chol=(chol, 2), z=(z, 1))
-    is_plain = arrived is None and likelihood is None and isinstance(model, LinearGaussian)
-    if is_plain and tf.executing_eagerly():
+    is_plain = all(a is None for a in (arrived, rule, likelihood))
+    if is_plain and isinstance(model, LinearGaussian) and tf.executing_eagerly():
         arrays = None if state is None else (mean.numpy(), chol.numpy())
         result = _step_by_core(noise, arrays, np.asarray(z), inputs, matrices)
         if result is not None:
