@@ -506,7 +506,7 @@ class CompiledNonlinear:
         self._step: NonlinearStep
 
     def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
-        """As of a linear filter."""
+        """Whether the core is there, and tells all observations that the present R rules out."""
         if native.core().ops is None:
             return False
         if self._matrices.renew():

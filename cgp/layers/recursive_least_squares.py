@@ -71,10 +71,9 @@ class LeastSquaresCell(Cell):
         prediction = dot(h, mean)
         moments = marginals_of(form, prediction[None], rows, real_as(r, z.dtype)[None, None])
         predicted = with_pseudo_variance(*moments).map(lambda a: a[0])
-        before = State(mean, chol)
-        after, _, _ = update(before, h[None], r[None], z[None], observed[None])
-        filtered = with_pseudo_variance(*marginals_of(form, after.mean, after.chol, None))
-        mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in after)
+        posterior, _, _ = update(State(mean, chol), h[None], r[None], z[None], observed[None])
+        filtered = with_pseudo_variance(*marginals_of(form, posterior.mean, posterior.chol, None))
+        mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in posterior)
         chol /= self.forgetting**0.5
         deviation = tf.where(absent, nan(z.dtype), sample.z - prediction)
         return StateArrays(mean, chol), Step(
@@ -113,11 +112,11 @@ class CompiledLeastSquares:
         axes = () if self._streams is None else (slice(None),)
         if sample.z.ndim == len(axes):
             return self._take(arrays, sample)
-        before, steps = [a.copy() for a in arrays], []
+        start, steps = [a.copy() for a in arrays], []
         for t in range(sample.z.shape[-1]):
             step = self._take(arrays, sample.map(lambda a: a[*axes, t]))  # noqa: B023
             if step is None:
-                for a, unchanged in zip(arrays, before, strict=True):
+                for a, unchanged in zip(arrays, start, strict=True):
                     np.copyto(a, unchanged)
                 return None
             steps.append(step)

@@ -378,8 +378,8 @@ class Stream:
 
     def _put(self, arrays: list[np.ndarray]) -> None:
         """Copies a state, as stored, into the variables."""
-        for a, values in zip(self.arrays(), arrays, strict=True):
-            np.copyto(a, values)
+        for a, stored in zip(self.arrays(), arrays, strict=True):
+            np.copyto(a, stored)
         self._arrays_changed()
 
     def forecast_of(self, sample: Sample) -> Step:

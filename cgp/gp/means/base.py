@@ -226,7 +226,7 @@ class Constant(Mean):
         return tf.broadcast_to(self.value.value, tf.shape(x)[:-1])
 
     def evaluate_samples(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
-        """What samples measure of the mean: its value, or a derivative of zero."""
+        """The constant where samples measure the value, zero where they measure a derivative."""
         value = self.evaluate(x)
         if functional.derivative is None:
             return value
@@ -346,13 +346,13 @@ class Polynomial(Mean):
         return tf.stack(columns, axis=-1)
 
     def evaluate_samples(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
-        """What samples measure of the mean: its value, derivative, or average."""
+        """The value, derivative or average of the polynomial that each sample measures, `[..., N]`."""
         if self.marginalized:
             return None
         return tf.linalg.matvec(self._sample_powers(x, functional), self.coefficients.value)
 
     def sample_basis(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
-        """What samples measure of the basis functions of a marginalised trend, or None."""
+        """The value, derivative or average of each basis function of a marginalised trend, or None."""
         return self._sample_powers(x, functional) if self.marginalized else None
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:

@@ -300,8 +300,8 @@ class History(tf.Module):
         stream.recent.append((np.ravel(sample.x)[:1].copy(), sample))
         self.join()
         data = self._stored.data
-        last = data.z.shape[1] - 1
-        order = [*range(last - later), last, *range(last - later, last)]
+        late = data.z.shape[1] - 1  # the number of the sample that has just been joined
+        order = [*range(late - later), late, *range(late - later, late)]
         self._stored.replace(data.at(order))
         stream.since_noted += 1
         if stream.noted is not None and float(stream.noted.x) > float(np.ravel(sample.x)[0]):
