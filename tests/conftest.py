@@ -24,3 +24,11 @@ def without_core(monkeypatch):
             return function(*arguments)
 
     return call
+
+
+@pytest.fixture
+def run(has_core, without_core):
+    """Calls a function with the compiled core, or without it, as the test has `has_core`."""
+    if has_core and native.core().ops is None:
+        pytest.skip(native.core().reason)
+    return (lambda function: function()) if has_core else without_core

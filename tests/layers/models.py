@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import cgp
@@ -13,6 +14,11 @@ from tests.reference import kalman
 from tests.statespace.problems import problem
 
 SERIES, STEPS = 3, 14
+
+WITH_CORE = pytest.param(True, id="core")
+# To trace and compile a step takes seconds.
+WITHOUT_CORE = pytest.param(False, id="tensorflow", marks=pytest.mark.long)
+cores = pytest.mark.parametrize("has_core", [WITH_CORE, WITHOUT_CORE])
 KINDS = ("proper", "improper", "single", "real")
 _DTYPES = {"single": "complex64", "real": "float64"}
 

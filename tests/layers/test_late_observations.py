@@ -4,24 +4,12 @@ import numpy as np
 import pytest
 
 import cgp
-from cgp import native, statespace
+from cgp import statespace
+from tests.layers.models import cores
 from tests.reference import kalman
 from tests.statespace.problems import improper_parts, problem, square
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
-
-WITH_CORE = pytest.param(True, id="core")
-# To trace and compile a step takes seconds.
-WITHOUT_CORE = pytest.param(False, id="tensorflow", marks=pytest.mark.long)
-cores = pytest.mark.parametrize("has_core", [WITH_CORE, WITHOUT_CORE])
-
-
-@pytest.fixture
-def run(has_core, without_core):
-    """Calls a function with the compiled core, or without it."""
-    if has_core and native.core().ops is None:
-        pytest.skip(native.core().reason)
-    return (lambda function: function()) if has_core else without_core
 
 
 def improper():

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import cgp
-from cgp import native, statespace
+from cgp import statespace
 from cgp.distributions import Step
+from tests.layers.models import cores
 from tests.reference import kalman
 from tests.statespace.problems import (
     improper_parts,
@@ -16,19 +17,6 @@ from tests.statespace.problems import (
 )
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
-
-WITH_CORE = pytest.param(True, id="core")
-# To trace and compile a step takes seconds.
-WITHOUT_CORE = pytest.param(False, id="tensorflow", marks=pytest.mark.long)
-cores = pytest.mark.parametrize("has_core", [WITH_CORE, WITHOUT_CORE])
-
-
-@pytest.fixture
-def run(has_core, without_core):
-    """Calls a function with the compiled core, or without it."""
-    if has_core and native.core().ops is None:
-        pytest.skip(native.core().reason)
-    return (lambda function: function()) if has_core else without_core
 
 
 def varying(dtype="complex128", batch=None):

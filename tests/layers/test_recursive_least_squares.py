@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import cgp
-from cgp import native
 from cgp.distributions import Step
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
@@ -44,16 +43,14 @@ def weighted_least_squares(z, h, forgetting, initial_variance):
 
 @pytest.mark.parametrize("has_core", [True, False], ids=["core", "tensorflow"])
 @pytest.mark.parametrize("forgetting", [1.0, 0.95])
-def test_are_steps_the_recursion_of_the_textbook(forgetting, has_core, without_core):
-    if has_core and native.core().ops is None:
-        pytest.skip(native.core().reason)
+def test_are_steps_the_recursion_of_the_textbook(forgetting, run):
     z, h = samples(60)
     rls = cgp.RecursiveLeastSquares(3, forgetting, initial_variance=2.0)
 
     def steps():
         return Step.stack([rls.step(*sample) for sample in zip(z, h, strict=True)], axis=-1)
 
-    errors = (steps() if has_core else without_core(steps)).innovation
+    errors = run(steps).innovation
     w, P, expected = textbook(z, h, forgetting, 2.0)
     np.testing.assert_allclose(rls.coefficients, w, **CLOSE)
     np.testing.assert_allclose(errors, expected, **CLOSE)

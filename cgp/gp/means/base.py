@@ -346,13 +346,13 @@ class Polynomial(Mean):
         return tf.stack(columns, axis=-1)
 
     def evaluate_samples(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
-        """The value, derivative or average of the polynomial that each sample measures, `[..., N]`."""
+        """The value, derivative or average of the polynomial that each sample measures."""
         if self.marginalized:
             return None
         return tf.linalg.matvec(self._sample_powers(x, functional), self.coefficients.value)
 
     def sample_basis(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
-        """The value, derivative or average of each basis function of a marginalised trend, or None."""
+        """The value, derivative or average of each basis function of a marginalised trend."""
         return self._sample_powers(x, functional) if self.marginalized else None
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
