@@ -46,6 +46,7 @@ from cgp.statespace.native_step import (
     CompiledWalk,
     StepMatrices,
     StepMoments,
+    call_with,
     correlated_noise_of,
     step_matrices,
 )
@@ -488,12 +489,9 @@ class CompiledKalman:
             rank = 1 if name == "drift" else 2
             a = np.moveaxis(a, 0, -1) if a.ndim > rank else a[..., None]
             self._step.set(**{name: np.ascontiguousarray(a)})
-        matrices = sample.matrices()
-        if matrices:
-            self._step.set(**{name: _batch_last(a) for name, a in matrices.items()})
-        moments = self._step(sample.z, *arrays)
-        if matrices:
-            self._step.set(**{name: getattr(self._matrices.of_step, name) for name in matrices})
+        matrices = {name: _batch_last(a) for name, a in sample.matrices().items()}
+        usual = self._matrices.of_step
+        moments = call_with(self._step, matrices, usual, sample.z, *arrays)
         return None if moments is None else _step_of(sample.z, moments)
 
 
@@ -523,13 +521,9 @@ class CompiledNonlinear:
         if inputs is not None:
             inputs = self._learned.form.split(tf.constant(inputs)).numpy()
             inputs = np.moveaxis(inputs.reshape(self._streams or 1, -1), 0, -1)
-        matrices = sample.matrices()
-        if matrices:
-            self._step.set(**{name: _batch_last(a) for name, a in matrices.items()})
-        mean, chol = arrays
-        result = self._step(sample.z, mean, chol, inputs)
-        if matrices:
-            self._step.set(**{name: getattr(self._matrices.of_step, name) for name in matrices})
+        matrices = {name: _batch_last(a) for name, a in sample.matrices().items()}
+        usual = self._matrices.of_step
+        result = call_with(self._step, matrices, usual, sample.z, *arrays, inputs)
         return None if result is None else _step_of(sample.z, result.moments)
 
 

@@ -11,7 +11,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -278,6 +278,17 @@ def _of_one_component(predicted: Marginals) -> JointMoments:
     return JointMoments(covariance, predicted.pseudo_variance[..., None])
 
 
+def call_with(
+    step: Any, matrices: dict[str, np.ndarray], usual: StepMatrices, *arguments: Any
+) -> Any:
+    """Calls a step with matrices in place of its usual ones, batch last, for this call alone."""
+    step.set(**matrices)
+    try:
+        return step(*arguments)
+    finally:
+        step.set(**{name: getattr(usual, name) for name in matrices})
+
+
 # --- steps of any batch of streams, which keep no state ------------------------------------------
 
 
@@ -306,11 +317,8 @@ class CoreStep:
             if len(z) not in self._steps:
                 self._steps[len(z)] = CompiledStep(self.matrices, len(z), self._is_composite)
             step = self._steps[len(z)]
-            step.set(**matrices, drift=drift)
-            try:
-                return step(z, mean, chol)
-            finally:
-                step.set(**{name: getattr(self.matrices, name) for name in matrices})
+            step.set(drift=drift)
+            return call_with(step, matrices, self.matrices, z, mean, chol)
 
 
 _core_steps: weakref.WeakKeyDictionary[LinearGaussian, CoreStep] = weakref.WeakKeyDictionary()
