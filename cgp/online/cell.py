@@ -59,6 +59,8 @@ class Sample(NamedTuple):
 
     def matrices(self) -> dict[str, Any]:
         """The matrices of this sample by name, in place of those of a state-space model."""
+        if self.F is self.Q_factor is self.H is self.R is None:  # at once, as of most samples
+            return {}
         return {name: a for name, a in zip(_MATRICES, self[-4:], strict=True) if a is not None}
 
 

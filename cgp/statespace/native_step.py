@@ -282,6 +282,8 @@ def call_with(
     step: Any, matrices: dict[str, np.ndarray], usual: StepMatrices, *arguments: Any
 ) -> Any:
     """Calls a step with matrices in place of its usual ones, batch last, for this call alone."""
+    if not matrices:
+        return step(*arguments)
     step.set(**matrices)
     try:
         return step(*arguments)
