@@ -4,7 +4,10 @@
                                         all if none, without tests that are marked as long
     python -m tests --all [NAME ...]    long ones too
     python -m tests --since COMMIT      long ones alone, of those files that changes since a commit
-                                        may break (tests/changes.py)
+                                        may break (tests/changes.py), nearest to it first
+    python -m tests --since COMMIT --minutes M
+                                        starts no more parts after so long, and names those that it
+                                        did not start
     python -m tests --quick             every docstring's example, and one gradient and one refusal
                                         of every public name
 
@@ -195,6 +198,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     which.add_argument("--all", action="store_true", help="long tests too")
     which.add_argument("--since", metavar="COMMIT", help="long tests of what has changed since")
     which.add_argument("--quick", action="store_true", help="doctests and tests/test_quick.py")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start none after")
     return parser.parse_args(arguments)
 
 
@@ -220,9 +224,20 @@ def main(arguments: argparse.Namespace) -> int:
         if not chosen:
             print(f"no long test is affected by what has changed since {arguments.since}")
             return 0
+        nearest = {name: min(map(affected.get, paths)) for name, paths in chosen.items()}
+        chosen = dict(sorted(chosen.items(), key=lambda part: nearest[part[0]]))
     start = time.monotonic()
+
+    def run_in_time(part: tuple[str, list[Path]]) -> Result | None:
+        in_time = time.monotonic() - start < 60 * arguments.minutes
+        return run(*part, marks) if in_time else None
+
     with ThreadPoolExecutor(WORKERS) as pool:
-        results = list(pool.map(lambda part: run(*part, marks), chosen.items()))
+        ended = dict(zip(chosen, pool.map(run_in_time, chosen.items()), strict=True))
+    results = [result for result in ended.values() if result]
+    not_started = [name for name, result in ended.items() if result is None]
+    if not_started:
+        print(f"not started in {arguments.minutes:g} minutes: {', '.join(not_started)}")
     failed = [result.name for result in results if result.failed]
     seconds = report(results, time.monotonic() - start)
     if is_default and not names and seconds > 1.5 * BUDGET:

@@ -21,27 +21,47 @@ RUNNERS = {
 FOR_ALL = ("pyproject.toml", "setup.py", "cgp/__init__.py", "tests/__init__.py")
 
 
-def tests_affected_since(commit: str) -> set[Path]:
+def tests_affected_since(commit: str) -> dict[Path, int]:
     """The files of tests that import, directly or not, a module that has changed since a commit.
 
     What is not committed yet counts too; C++ sources count as the module that loads them.
 
     Args:
         commit: A name of it. Changes are counted from where the present commit left its history.
+
+    Returns:
+        How many imports lead from each file to the nearest change: 0 for a test that has changed.
+        Tests that run what has changed, and do not import it, follow those that do.
     """
     changed = names_changed_since(commit)
     graph = imports()
     tests = {module for module in graph.modules if is_test(module)}
-    affected = set(tests) if changed & {*FOR_ALL} else set()
+    distances = imports_between(graph, {module_of(name) for name in changed} & graph.modules)
+    farthest = max(distances.values(), default=0) + 1
+    runners: set[str] = set()
     for name in changed:
-        module = module_of(name)
-        if module in graph.modules:
-            affected |= {module, *graph.find_downstream_modules(module)}
-        runners = RUNNERS.get(name.partition("/")[0], [])
+        runners.update(RUNNERS.get(name.partition("/")[0], []))
         if name.startswith("cgp/"):
-            runners = [runner for each in RUNNERS.values() for runner in each]
-        affected |= {test for test in tests if test.startswith(tuple(runners))}
-    return {ROOT / f"{name.replace('.', '/')}.py" for name in affected & tests}
+            runners.update(runner for each in RUNNERS.values() for runner in each)
+    for test in tests:
+        if changed & {*FOR_ALL} or test.startswith(tuple(runners)):
+            distances.setdefault(test, farthest)
+    return {
+        ROOT / f"{name.replace('.', '/')}.py": distances[name]
+        for name in distances
+        if name in tests
+    }
+
+
+def imports_between(graph: grimp.ImportGraph, changed: set[str]) -> dict[str, int]:
+    """How many imports lead from each module to the nearest of those that have changed."""
+    distances: dict[str, int] = {}
+    importers = changed
+    while importers:
+        distances |= dict.fromkeys(importers, max(distances.values(), default=-1) + 1)
+        users = (graph.find_modules_that_directly_import(module) for module in importers)
+        importers = set().union(*users) - distances.keys()
+    return distances
 
 
 def names_changed_since(commit: str) -> set[str]:

@@ -46,8 +46,8 @@ def test_belong_scripts_and_fixtures_to_the_tests_of_their_folder(graph):
 def affected_by(*paths, monkeypatch):
     monkeypatch.setattr(changes, "names_changed_since", lambda _: {*paths})
     return {
-        path.relative_to(changes.ROOT / "tests").as_posix()
-        for path in changes.tests_affected_since("main")
+        path.relative_to(changes.ROOT / "tests").as_posix(): distance
+        for path, distance in changes.tests_affected_since("main").items()
     }
 
 
@@ -79,17 +79,25 @@ def test_count_changes_from_where_the_history_was_left_and_what_is_not_committed
         changes.names_changed_since("mian")
 
 
+def test_come_the_tests_nearest_to_a_change_before_those_that_only_run_it(monkeypatch):
+    distances = affected_by(
+        "cgp/bank/rounds.py", "tests/bank/test_bank.py", monkeypatch=monkeypatch
+    )
+    assert distances["bank/test_bank.py"] == 0
+    assert 0 < distances["bank/test_keys.py"] < distances["examples/test_signals.py"]
+
+
 @pytest.mark.long
 def test_are_examples_and_pages_affected_by_themselves_and_by_the_package(monkeypatch):
     examples = {f"examples/test_{of}.py" for of in ("polar_motion", "signals", "steps")}
     pages = {"test_docs.py", "test_tour.py", "test_pipelines.py"}
-    assert affected_by("examples/polar_motion.py", monkeypatch=monkeypatch) == examples
-    assert affected_by("docs/tour.md", monkeypatch=monkeypatch) == pages
-    assert affected_by("README.md", monkeypatch=monkeypatch) == {"test_docs.py"}
-    assert affected_by("LICENSE", monkeypatch=monkeypatch) == set()
-    by_plots = affected_by("cgp/plotting/__init__.py", monkeypatch=monkeypatch)
+    assert affected_by("examples/polar_motion.py", monkeypatch=monkeypatch).keys() == examples
+    assert affected_by("docs/tour.md", monkeypatch=monkeypatch).keys() == pages
+    assert affected_by("README.md", monkeypatch=monkeypatch).keys() == {"test_docs.py"}
+    assert affected_by("LICENSE", monkeypatch=monkeypatch) == {}
+    by_plots = affected_by("cgp/plotting/__init__.py", monkeypatch=monkeypatch).keys()
     assert by_plots >= examples | pages | {"test_quick.py", "test_house.py", "native/test_core.py"}
     assert "linalg/test_updates.py" not in by_plots
-    everything = affected_by("setup.py", monkeypatch=monkeypatch)
-    assert everything == affected_by("cgp/__init__.py", monkeypatch=monkeypatch)
+    everything = affected_by("setup.py", monkeypatch=monkeypatch).keys()
+    assert everything == affected_by("cgp/__init__.py", monkeypatch=monkeypatch).keys()
     assert everything >= by_plots | {"linalg/test_updates.py"}
