@@ -15,7 +15,8 @@ def short_repr(cls: _Class) -> _Class:
 
     It is `Name(field=dtype[shape], …)`. Numbers are shown as they are, and results inside by their
     own text; each field has its own line where one line is too short for all. Empty fields, `()`,
-    are left out. Arrays that series share keep a batch axis of 1. A dataclass derived from a
+    are left out. Arrays that series or steps share are shown as they are stored, with
+    an axis of 1 or of fewer steps. A dataclass derived from a
     decorated one is made with `repr=False`.
 
     Example:
@@ -44,6 +45,8 @@ def _text_of_result(result: Any) -> str:
 
 
 def _text_of_field(field: Any) -> str:
+    if callable(field):  # of what is computed when it is read
+        return _text_of_field(field())
     if not (isinstance(field, np.ndarray | np.generic) or tf.is_tensor(field)):
         return repr(field)
     shape = tf.TensorShape(field.shape)

@@ -1,5 +1,6 @@
 """The Kalman filter of a whole series."""
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,13 +11,19 @@ from cgp.distributions import forms
 from cgp.distributions.marginals import JointMoments, Marginals
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, as_flag
-from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace.engines import differentiable_filter
 from cgp.statespace.engines.chunked_engine import StateMoments, check_possible
 from cgp.statespace.linearization.linearized_model import AnyModel, linearized, measurable
 from cgp.statespace.linearization.rules import Rule
 from cgp.statespace.models.linear_gaussian import LinearGaussian
-from cgp.statespace.results import Filtered, covariance_marginals, joint_moments
+from cgp.statespace.results import (
+    Filtered,
+    covariance_marginals,
+    factors,
+    has_gradient,
+    joint_moments,
+    when_read,
+)
 from cgp.statespace.series import Series
 from cgp.statespace.steady_states import steady_filter
 from cgp.statespace.switching import InteractingModels
@@ -114,23 +121,32 @@ def filter(
     linear = linearized(measurable(model, likelihood), z, missing, inputs, rule, likelihood)
     model, inputs = linear.model, linear.inputs
     series = Series(model, z, missing, inputs)
-    moments_of_states = moments(series, parallel)
-    observed = observed_means(model, moments_of_states.predicted_means)
-    covariances = observation_moments(model, moments_of_states)
+    moments_of_states = moments(series, parallel, has_gradient())
+
+    @cache
+    def observed() -> tf.Tensor:
+        return observed_means(model, moments_of_states.predicted_means)
+
+    @cache
+    def covariances() -> forms.SecondMoments:
+        return observation_moments(model, moments_of_states)
+
     log_likelihoods = linear.corrected(moments_of_states.log_likelihoods)
     return Filtered(
         predicted_means=model.form.join(moments_of_states.predicted_means),
-        predicted_chols=stored_cholesky(
+        predicted_chols=factors(
             moments_of_states.predicted_chols, moments_of_states.predicted_covariances
         ),
         filtered_means=model.form.join(moments_of_states.filtered_means),
-        filtered_chols=stored_cholesky(
+        filtered_chols=factors(
             moments_of_states.filtered_chols, moments_of_states.filtered_covariances
         ),
-        observation_means=series.observation_axis(model.observation_form.join(observed)),
-        innovations=series.observation_axis(series.innovations(observed)),
-        innovation_covariances=covariances.k,
-        innovation_pseudo_covariances=covariances.c,
+        observation_means=when_read(
+            lambda: series.observation_axis(model.observation_form.join(observed()))
+        ),
+        innovations=when_read(lambda: series.observation_axis(series.innovations(observed()))),
+        innovation_covariances=when_read(lambda: covariances().k),
+        innovation_pseudo_covariances=when_read(lambda: covariances().c),
         log_likelihoods=log_likelihoods,
         log_likelihood=tf.reduce_sum(log_likelihoods, axis=-1),
     )
@@ -194,11 +210,13 @@ def _check_overflow(series: Series, moments: StateMoments) -> None:
     """Raises, eagerly, where the covariance or the mean of the state has overflowed."""
     if not tf.executing_eagerly():
         return
-    model = series.model
-    of_mean = np.isfinite(moments.predicted_means).all(axis=-1)
-    of_covariance = np.isfinite(moments.predicted_chols).all(axis=(-2, -1))
-    if of_mean.all() and of_covariance.all():
+    # Beyond the largest number a state is infinite, and stays so or turns into NaN.
+    means, chols = np.asarray(moments.predicted_means), np.asarray(moments.predicted_chols)
+    if np.isfinite(means[..., -1, :]).all() and np.isfinite(chols[..., -1, :, :]).all():
         return
+    model = series.model
+    of_mean = np.isfinite(means).all(axis=-1)
+    of_covariance = np.isfinite(chols).all(axis=(-2, -1))
     radius = np.max(np.abs(np.linalg.eigvals(np.asarray(model.F))))
     if of_covariance.all():
         raise ValueError(
@@ -214,26 +232,29 @@ def _check_overflow(series: Series, moments: StateMoments) -> None:
     )
 
 
-def moments(series: Series, parallel: bool = False) -> StateMoments:
+def moments(series: Series, parallel: bool = False, has_gradient: bool = True) -> StateMoments:
     """The moments along a series, batch axes first, working values; `StateMoments` may be shared.
+
+    Without a gradient there may be factors alone, of as many steps as differ.
 
     Raises:
         ValueError: Eagerly, an observation that contradicts a prediction without uncertainty, or a
             state that overflows.
     """
-    result = _by_batch(series, parallel)
+    result = _by_batch(series, parallel, has_gradient)
     _check_overflow(series, result)
     check_possible(result)
     return result
 
 
-def _by_batch(series: Series, parallel: bool) -> StateMoments:
-    result = differentiable_filter.moments(series.arranged(), parallel)
+def _by_batch(series: Series, parallel: bool, has_gradient: bool = True) -> StateMoments:
+    result = differentiable_filter.moments(series.arranged(), parallel, has_gradient)
     by_batch = {
         name: (series.from_series if name in _OF_EACH else series.first_or_shared)(a)
         for name, a in result._asdict().items()
+        if a is not None
     }
-    return StateMoments(**by_batch)
+    return result._replace(**by_batch)
 
 
 _OF_EACH = ("predicted_means", "filtered_means", "log_likelihoods")
@@ -250,7 +271,9 @@ def observed_means(model: LinearGaussian, means: tf.Tensor) -> tf.Tensor:
 
 def observation_moments(model: LinearGaussian, moments: StateMoments) -> forms.SecondMoments:
     """Predicted (pseudo-)covariances of the observations, `[..., T, m, m]`, which may be shared."""
-    P, H = moments.predicted_covariances, model.H
+    P, L, H = moments.predicted_covariances, moments.predicted_chols, model.H
+    if P is None:
+        P = tf.linalg.matmul(L, L, adjoint_b=True)
     covariances = tf.linalg.matmul(H, tf.linalg.matmul(P, H, adjoint_b=True)) + model.R
     return model.observation_form.moments(covariances)
 

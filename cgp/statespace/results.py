@@ -10,15 +10,34 @@ import tensorflow as tf
 from cgp.distributions.forms import SecondMoments, form_of
 from cgp.distributions.marginals import JointMoments, Marginals
 from cgp.linalg.arguments import real_diagonal, squared_modulus
+from cgp.linalg.cholesky import stored_cholesky
 from cgp.linalg.short_repr import short_repr
+from cgp.tensorflow_private import is_recorded
 
 
-class OfEachSeries:
-    """A field of a `SeriesResult` that series may share, `[1, T, n, n]`; it is spread when read.
+def has_gradient() -> bool:
+    """Whether gradients of what is computed now may be asked for: in a graph, or under a tape."""
+    return not tf.executing_eagerly() or is_recorded()
 
-    The factors of a thousand series of a hundred steps of eight states take a hundred megabytes, of
-    which one hundred kilobytes differ. The spread array is not kept: it would have no gradient
-    where it was read first without a tape.
+
+def factors(chols: tf.Tensor, covariances: tf.Tensor) -> tf.Tensor:
+    """Stored factors of covariances, with the gradient of a factorisation where there is any."""
+    return stored_cholesky(chols, covariances) if has_gradient() else chols
+
+
+def when_read(moments: Callable[[], Any]) -> Any:
+    """What a `WhenRead` field is set to: a function of its value, or the value itself.
+
+    Values in a graph, and those that a gradient tape may record, are computed at once: when they
+    are read, the graph or the tape may have ended.
+    """
+    return moments() if has_gradient() else moments
+
+
+class WhenRead:
+    """A field of a `SeriesResult` that may be set to a function, which is called when it is read.
+
+    Moments of observations that nobody reads take longer than the filter that they derive from.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -27,15 +46,46 @@ class OfEachSeries:
     def __get__(self, result: Any, owner: type) -> Any:
         if result is None:
             raise AttributeError(f"{self._key} is a field of results, and has no default")
-        a, means = result.__dict__[self._key], next(iter(result.__dict__.values()))
+        if callable(result.__dict__[self._key]):
+            with tf.init_scope():  # read in a graph, it is still an eager tensor
+                result.__dict__[self._key] = result.__dict__[self._key]()
+        return result.__dict__[self._key]
+
+    def __set__(self, result: Any, a: Any) -> None:
+        result.__dict__[self._key] = a
+
+
+class OfEachSeries(WhenRead):
+    """A field that series may share, `[1, T, n, n]`; it is spread when read.
+
+    The factors of a thousand series of a hundred steps of eight states take a hundred megabytes, of
+    which one hundred kilobytes differ. The spread array is not kept: it would have no gradient
+    where it was read first without a tape.
+    """
+
+    def __get__(self, result: Any, owner: type) -> Any:
+        a = super().__get__(result, owner)
+        means = next(iter(result.__dict__.values()))
         batch = tf.TensorShape(means.shape[:-2])
         if a is None or (batch.is_fully_defined() and a.shape[:-3] == batch):
             return a
         shape = tf.concat([tf.shape(means)[:-2], tf.shape(a)[-3:]], axis=0)
         return tf.ensure_shape(tf.broadcast_to(a, shape), batch.concatenate(a.shape[-3:]))
 
-    def __set__(self, result: Any, a: Any) -> None:
-        result.__dict__[self._key] = a
+
+class OfEachStep(OfEachSeries):
+    """A field of which late steps may be left out, where the covariances of the state have settled.
+
+    The last step that is stored stands for all later ones.
+    """
+
+    def __get__(self, result: Any, owner: type) -> Any:
+        a = super().__get__(result, owner)
+        steps = next(iter(result.__dict__.values())).shape[-2]
+        if a is None or None in (steps, a.shape[-3]) or a.shape[-3] == steps:
+            return a
+        settled = tf.repeat(a[..., -1:, :, :], steps - a.shape[-3], axis=-3)
+        return tf.concat([a, settled], axis=-3)
 
 
 def variances_of(means: tf.Tensor, chols: tf.Tensor) -> tf.Tensor:
@@ -102,6 +152,9 @@ class SeriesResult:
         values = (None if a is None else function(a) for a in self)
         return self.__tf_unflatten__((), tuple(values))
 
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[tuple[()], tuple[Any, ...]]]:
+        return self.__tf_unflatten__, self.__tf_flatten__()
+
     def __tf_flatten__(self) -> tuple[tuple[()], tuple[Any, ...]]:
         return (), tuple(self)
 
@@ -116,24 +169,25 @@ class Filtered(SeriesResult):
 
     For a widely linear model the factors are of the real composite, `[..., T, 2n, 2n]`, while
     means, innovations and their covariances are complex, of n and m components. Series that share
-    covariances hold them once; each reading spreads them.
+    covariances hold them once; each reading spreads them. Moments of observations are computed when
+    they are first read, unless in a graph or under a gradient tape.
     """
 
     predicted_means: tf.Tensor
     """`E[x[t] | z[:t]]`, `[..., T, n]`."""
-    predicted_chols: tf.Tensor = OfEachSeries()
+    predicted_chols: tf.Tensor = OfEachStep()
     """A factor of the covariance, `[..., T, n, n]`: lower triangular, diagonal not negative."""
     filtered_means: tf.Tensor
     """`E[x[t] | z[:t+1]]`, `[..., T, n]`."""
-    filtered_chols: tf.Tensor = OfEachSeries()
+    filtered_chols: tf.Tensor = OfEachStep()
     """A factor of the covariance of the filtered state, `[..., T, n, n]`."""
-    observation_means: tf.Tensor
+    observation_means: tf.Tensor = WhenRead()
     """`E[z[t] | z[:t]]`, shaped like z; also where z is missing."""
-    innovations: tf.Tensor
+    innovations: tf.Tensor = WhenRead()
     """Observations minus their predicted means, shaped like z; NaN where missing."""
-    innovation_covariances: tf.Tensor = OfEachSeries()
+    innovation_covariances: tf.Tensor = OfEachStep()
     """Innovation covariances, observation noise included, `[..., T, m, m]`; also where missing."""
-    innovation_pseudo_covariances: tf.Tensor | None = OfEachSeries()
+    innovation_pseudo_covariances: tf.Tensor | None = OfEachStep()
     """`E[v vᵀ]`, `[..., T, m, m]`; None if the model is not widely linear, where it is zero."""
     log_likelihoods: tf.Tensor
     """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""

@@ -66,51 +66,58 @@ struct KalmanLikelihood {
   }
 };
 
-// The moments as they are returned: means of each series, covariances [T, n, n, B or 1].
+// The moments as they are returned: means of each series; factors, and covariances where wanted,
+// [T, n, n, B or 1]. Without covariances the factors end with the last step at which they change.
 template <class T>
 struct MomentsOut {
-  int64_t n, steps, batch, matrices;
+  int64_t n, steps, batch, matrices, matrix_steps;
   double largest;
   OfSeries<T> predicted_means, filtered_means;
   OfSeries<Real<T>> log_likelihoods;
 
-  MomentsOut(Call& call, const System<T>& system)
+  MomentsOut(Call& call, const System<T>& system, const Gains<T>& shared, bool with_covariances)
       : n(system.n),
         steps(system.steps),
         batch(system.batch),
         matrices(system.chol.batch),
+        matrix_steps(with_covariances || !system.shared() ? steps : shared.last + 1),
         largest(call.largest()) {
     const int64_t n = system.n;
-    predicted_means = series_output_of<T>(call, 0, {batch, steps, n});
-    predicted_covariances = call.output<T>(1, {steps, n, n, matrices}).data;
-    filtered_means = series_output_of<T>(call, 2, {batch, steps, n});
-    filtered_covariances = call.output<T>(3, {steps, n, n, matrices}).data;
-    log_likelihoods = series_output_of<Real<T>>(call, 4, {batch, steps});
-    predicted_chols = call.output<T>(5, {steps, n, n, matrices}).data;
-    filtered_chols = call.output<T>(6, {steps, n, n, matrices}).data;
-    sound = call.output<bool>(7, {}).data;
+    const auto matrices_of = [&](int i) {
+      return call.output<T>(i, {matrix_steps, n, n, matrices}).data;
+    };
+    int i = 0;
+    predicted_means = series_output_of<T>(call, i++, {batch, steps, n});
+    if (with_covariances) predicted_covariances = matrices_of(i++);
+    filtered_means = series_output_of<T>(call, i++, {batch, steps, n});
+    if (with_covariances) filtered_covariances = matrices_of(i++);
+    log_likelihoods = series_output_of<Real<T>>(call, i++, {batch, steps});
+    predicted_chols = matrices_of(i++);
+    filtered_chols = matrices_of(i++);
+    sound = call.output<bool>(i++, {}).data;
   }
 
   template <class C>
-  void set_covariances(Tile tile, const Gains<C>& gains) const {
-    for (int64_t t = 0; t < steps; ++t) {
+  void set_matrices(Tile tile, const Gains<C>& gains) const {
+    for (int64_t t = 0; t < matrix_steps; ++t) {
       if (t > gains.last && matrices == 1) {
         repeat(t);
         continue;
       }
       const int64_t from = gains.at(t) * n * n;
-      set_matrices(t, tile, gains.predicted.get() + from, predicted_chols, predicted_covariances);
-      set_matrices(t, tile, gains.filtered.get() + from, filtered_chols, filtered_covariances);
+      set_step(t, tile, gains.predicted.get() + from, predicted_chols, predicted_covariances);
+      set_step(t, tile, gains.filtered.get() + from, filtered_chols, filtered_covariances);
     }
   }
 
   // Notes whether all of them are finite, in the precision that they are returned in.
   void judge() const {
-    const int64_t size = steps * n * n * matrices;
+    const int64_t size = matrix_steps * n * n * matrices;
     *sound = are_within(largest, log_likelihoods.data, steps * batch) &&
              means_are_within(predicted_means.data) && means_are_within(filtered_means.data) &&
-             are_within(largest, predicted_covariances, size) &&
-             are_within(largest, filtered_covariances, size);
+             are_within(largest, predicted_covariances ? predicted_covariances : predicted_chols,
+                        size) &&
+             are_within(largest, filtered_covariances ? filtered_covariances : filtered_chols, size);
   }
 
  private:
@@ -127,22 +134,24 @@ struct MomentsOut {
   // Covariances that have settled are those of the step before.
   void repeat(int64_t t) const {
     for (T* a : {predicted_covariances, filtered_covariances, predicted_chols, filtered_chols})
-      std::copy_n(a + (t - 1) * n * n, n * n, a + t * n * n);
+      if (a) std::copy_n(a + (t - 1) * n * n, n * n, a + t * n * n);
   }
 
   template <class C>
-  void set_matrices(int64_t t, Tile tile, const C* L, T* chols, T* covariances) const {
+  void set_step(int64_t t, Tile tile, const C* L, T* chols, T* covariances) const {
     for (int64_t i = 0; i < n; ++i)
       for (int64_t j = 0; j < n; ++j) {
         const int64_t to = ((t * n + i) * n + j) * matrices + tile.first;
+        store(j <= i ? L[j * n + i] : C{}, chols + to, tile.count);
+        if (!covariances) continue;
         C sum{};
         for (int64_t k = 0; k <= std::min(i, j); ++k) sum += L[k * n + i] * conj(L[k * n + j]);
-        store(j <= i ? L[j * n + i] : C{}, chols + to, tile.count);
         store(sum, covariances + to, tile.count);
       }
   }
 
-  T *predicted_covariances, *filtered_covariances, *predicted_chols, *filtered_chols;
+  T *predicted_covariances = nullptr, *filtered_covariances = nullptr;
+  T *predicted_chols, *filtered_chols;
   bool* sound;
 };
 
@@ -158,30 +167,39 @@ CGP_FOR_EACH_PROCESSOR void store_means(const MomentsOut<T>& to, Tile tile, cons
 }
 
 template <class T>
-struct KalmanMoments {
-  static void run(Call& call) {
-    const System<T> system(call);
-    const MomentsOut<T> to(call, system);
-    Gains<T> gains(system.shared() ? system.steps : 0, system.m, system.n, true);
-    const Gains<T>* shared = system.shared() ? &gains : nullptr;
-    if (shared) {
-      Means<T> kept(system.batch == 1 ? system.steps : 0, system.m, system.n);
-      filter_one<T>(system, gains, nullptr, &kept);
-      to.set_covariances(kOne, gains);
-      if (system.batch == 1) store_means(to, kOne, kept);
-    }
-    if (!shared || system.batch > 1) {
-      const Tiles<T> tiles = tiles_of(system);
-      for_each(tiles.count, tiles.work, [&](int64_t i) {
-        for_each_tile(system, shared, true, static_cast<Real<T>*>(nullptr), tiles, i, i + 1,
-                      [&](Tile tile, const auto& own, const auto* kept) {
-                        store_means(to, tile, *kept);
-                        if (!shared) to.set_covariances(tile, own);
-                      });
-      });
-    }
-    to.judge();
+void filter(Call& call, bool with_covariances) {
+  const System<T> system(call);
+  Gains<T> gains(system.shared() ? system.steps : 0, system.m, system.n, true);
+  const Gains<T>* shared = system.shared() ? &gains : nullptr;
+  Means<T> kept(shared && system.batch == 1 ? system.steps : 0, system.m, system.n);
+  if (shared) filter_one<T>(system, gains, nullptr, &kept);
+  const MomentsOut<T> to(call, system, gains, with_covariances);
+  if (shared) to.set_matrices(kOne, gains);
+  if (shared && system.batch == 1) {
+    store_means(to, kOne, kept);
+  } else {
+    const Tiles<T> tiles = tiles_of(system);
+    for_each(tiles.count, tiles.work, [&](int64_t i) {
+      for_each_tile(system, shared, true, static_cast<Real<T>*>(nullptr), tiles, i, i + 1,
+                    [&](Tile tile, const auto& own, const auto* kept) {
+                      store_means(to, tile, *kept);
+                      if (!shared) to.set_matrices(tile, own);
+                    });
+    });
   }
+  to.judge();
+}
+
+template <class T>
+struct KalmanMoments {
+  static void run(Call& call) { filter<T>(call, true); }
+};
+
+// The same without covariances, and factors of as many steps as differ: where nobody asks for a
+// gradient, most of the time of a long series goes into storing the others.
+template <class T>
+struct KalmanFactors {
+  static void run(Call& call) { filter<T>(call, false); }
 };
 
 // The gradients of groups of tiles, each with sums of its own, which are added up in order.
@@ -255,6 +273,10 @@ const bool registered = [] {
       {"predicted_means: T", "predicted_covariances: T", "filtered_means: T",
        "filtered_covariances: T", "log_likelihoods: R", "predicted_chols: T", "filtered_chols: T",
        "sound: bool"});
+  register_op_in_double<KalmanFactors>(
+      "CgpKalmanFactors", {SYSTEM},
+      {"predicted_means: T", "filtered_means: T", "log_likelihoods: R", "predicted_chols: T",
+       "filtered_chols: T", "sound: bool"});
   register_op_in_double<KalmanPullback>(
       "CgpKalmanPullback",
       {SYSTEM, "by_log_likelihoods: R", "by_predicted_means: T",

@@ -106,12 +106,16 @@ class StateMoments(NamedTuple):
     """
 
     predicted_means: tf.Tensor  # `[B, T, n]`
-    predicted_covariances: tf.Tensor  # `[T, n, n, B]`, with B = 1 where all series share them
+    predicted_covariances: tf.Tensor | None
+    """`[T, n, n, B]`, with B = 1 where all series share them; None where factors alone are."""
     filtered_means: tf.Tensor  # `[B, T, n]`
-    filtered_covariances: tf.Tensor  # `[T, n, n, B]`
+    filtered_covariances: tf.Tensor | None  # `[T, n, n, B]`
     log_likelihoods: tf.Tensor  # Real, `[B, T]`
     predicted_chols: tf.Tensor
-    """`[T, n, n, B]`. Gradients flow to the covariances, not to the factors."""
+    """`[T, n, n, B]`. Gradients flow to the covariances, not to the factors.
+
+    Without covariances they end with the last step at which they change.
+    """
     filtered_chols: tf.Tensor  # `[T, n, n, B]`, also without gradient
 
 
@@ -120,10 +124,10 @@ def check_possible(moments: StateMoments) -> None:
 
     The state after such an observation has no meaning; only the likelihood, zero, has.
     """
-    if not tf.executing_eagerly() or not np.isfinite(moments.predicted_chols).all():
+    if not tf.executing_eagerly():
         return
     impossible = np.isneginf(moments.log_likelihoods)
-    if impossible.any():
+    if impossible.any() and np.isfinite(moments.predicted_chols).all():
         *series, step = map(int, np.argwhere(impossible)[0])
         of_series = f" of series {series[0] if len(series) == 1 else series}" if series else ""
         raise ValueError(

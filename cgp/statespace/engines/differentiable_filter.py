@@ -53,8 +53,13 @@ def log_likelihood(system: KalmanSystem, parallel: bool = False) -> tf.Tensor:
     )
 
 
-def moments(system: KalmanSystem, parallel: bool = False) -> StateMoments:
-    """The moments of the state at each time, differentiable once by means and covariances."""
+def moments(
+    system: KalmanSystem, parallel: bool = False, has_gradient: bool = True
+) -> StateMoments:
+    """The moments of the state at each time, differentiable once by means and covariances.
+
+    Without a gradient the compiled op leaves out covariances, which follow from the factors.
+    """
 
     def cotangents(*by_values: tf.Tensor) -> Cotangents:
         predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
@@ -63,7 +68,7 @@ def moments(system: KalmanSystem, parallel: bool = False) -> StateMoments:
 
     return computed(
         parallel,
-        lambda: _natively(native_engine.moments, system),
+        lambda: _natively(native_engine.moments if has_gradient else native_engine.factors, system),
         lambda engine: StateMoments(*_differentiable(engine.moments, cotangents, engine, system)),
     )
 

@@ -46,6 +46,26 @@ def moments(system: KalmanSystem) -> StateMoments | None:
     return StateMoments(*_shaped(values, shapes))
 
 
+def factors(system: KalmanSystem) -> StateMoments | None:
+    """The moments without covariances, which have no gradient then.
+
+    Factors end with the last step at which they change.
+    """
+    outputs = _run("CgpKalmanFactors", system)
+    if outputs is None or not bool(outputs[-1]):
+        return None
+    predicted_means, filtered_means, log_likelihoods, predicted_chols, filtered_chols, _ = outputs
+    return StateMoments(
+        predicted_means=predicted_means,
+        predicted_covariances=None,
+        filtered_means=filtered_means,
+        filtered_covariances=None,
+        log_likelihoods=log_likelihoods,
+        predicted_chols=predicted_chols,
+        filtered_chols=filtered_chols,
+    )
+
+
 def smooth(system: KalmanSystem, means: tf.Tensor, chols: tf.Tensor) -> list[tf.Tensor] | None:
     """Smoothed means, `[B, T, n]`; factors, lag-one covariances and gains, `[T, n, n, B]`.
 
