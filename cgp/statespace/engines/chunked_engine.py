@@ -124,7 +124,7 @@ def check_possible(moments: StateMoments) -> None:
 
     The state after such an observation has no meaning; only the likelihood, zero, has.
     """
-    if not tf.executing_eagerly():
+    if not tf.executing_eagerly() or np.isfinite(np.min(moments.log_likelihoods)):
         return
     impossible = np.isneginf(moments.log_likelihoods)
     if impossible.any() and np.isfinite(moments.predicted_chols).all():
