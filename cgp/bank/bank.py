@@ -143,7 +143,7 @@ class Bank:
                 process; or None.
 
         Returns:
-            `Step(predicted, innovation, filtered)` of NumPy arrays, as from `step` of the
+            A `Step` of NumPy arrays, as from `step` of the
             estimator, with a first axis of samples, `[B, ...]`.
 
         Raises:

@@ -242,7 +242,7 @@ class Online(RunsOnline, Model):
             inputs: Known inputs, `[k]` or `[B, k]`, for a cell that has them.
 
         Returns:
-            `Step(predicted, innovation, filtered)` of NumPy arrays.
+            A `Step` of NumPy arrays.
 
         Raises:
             TypeError, ValueError: A sample that the cell does not take; a state that would not be

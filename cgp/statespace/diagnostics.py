@@ -41,9 +41,10 @@ class Diagnostics(NamedTuple):
     normalized_innovations: np.ndarray
     """The innovations L⁻¹ v, of variance 1: `[..., T, M]`, complex or real; NaN where missing."""
     nis: np.ndarray
-    """The normalised innovation squared of each step, `[..., T]`: `vᴴ S⁻¹ v`, or of an improper
-    model `½ v_aᴴ S_a⁻¹ v_a` with v_a = [v; v̄]; NaN where every element is missing. Its expectation
-    is the number of observed elements."""
+    """The normalised innovation squared of each step, `[..., T]`, as `Step.nis`: `vᵀ S⁻¹ v` of a
+    real model, `2 vᴴ S⁻¹ v` of a complex one, `v_aᴴ S_a⁻¹ v_a` with v_a = [v; v̄] of an improper
+    one; NaN where every element is missing. If the model is right it is χ², with a degree of
+    freedom for each real element observed and two for each complex one."""
     nis_bounds: np.ndarray
     """Bounds of `nis`, `[..., T, 2]`."""
     fraction_inside: np.ndarray
@@ -139,8 +140,8 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
         observed = is_observed.sum(axis=-1)
         elements = np.arange(innovations.shape[-1] + 1)
         per_step = np.where(elements, d * elements, np.nan)[:, None]
-        bounds_of = np.asarray(stats.chi2.ppf(tails, per_step)) / d
-        nis, nis_bounds = np.where(observed, squares.sum(axis=-1), np.nan), bounds_of[observed]
+        bounds_of = np.asarray(stats.chi2.ppf(tails, per_step))
+        nis, nis_bounds = np.where(observed, d * squares.sum(axis=-1), np.nan), bounds_of[observed]
         counted = (observed > 0).sum(axis=-1)
         inside = (nis_bounds[..., 0] <= nis) & (nis <= nis_bounds[..., 1])
         n_steps = np.where(counted, counted, np.nan)
@@ -164,8 +165,8 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
             fraction_inside=inside.sum(axis=-1) / counted,
             fraction_inside_bounds=stats.binom.ppf(tails, n_steps[..., None], level)
             / n_steps[..., None],
-            average_nis=squares.sum(axis=(-2, -1)) / counted,
-            average_nis_bounds=stats.chi2.ppf(tails, total[..., None]) / d / n_steps[..., None],
+            average_nis=d * squares.sum(axis=(-2, -1)) / counted,
+            average_nis_bounds=stats.chi2.ppf(tails, total[..., None]) / n_steps[..., None],
             autocorrelations=auto,
             autocorrelation_bounds=np.sqrt(stats.chi2.ppf(level, d) / d * auto_variance),
             portmanteau=np.where(degrees, portmanteau, np.nan),
