@@ -357,7 +357,7 @@ def step(
 
     Returns:
         `(state, Step)`: the state predicted for the next observation, and
-        A `Step` as from `KalmanFilter.step`: the prediction of z,
+        a `Step` as from `KalmanFilter.step`: the prediction of z,
         z minus its mean, and the state after it; of a bank also `mode_probabilities`, `[..., K]`.
         NumPy arrays; tensors inside a `tf.function`. For a stream without an arrival the innovation
         is NaN, and the moments are of the state as is.
