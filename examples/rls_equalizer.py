@@ -14,8 +14,8 @@ The limit is the best linear equaliser for the channel of each symbol, which no 
 The echoes leave little power in some parts of the spectrum, where a gradient converges slowly.
 Expect recursive least squares to be within 1 dB of the limit after 50 symbols, while LMS and NLMS
 are 7 dB behind it until the preamble ends, 2 dB from then on, and decide wrongly ten times as
-often; with other seeds, five to two hundred times. Blocks are as good as recursive least squares from
-the second one on, and of no use in the first.
+often; with other seeds, five to two hundred times. Blocks are as good as recursive least squares
+from the second one on, and of no use in the first.
 
 Run it with: python examples/rls_equalizer.py (some ten seconds)
 """

@@ -241,27 +241,29 @@ class NonlinearStep:
             moment would not be finite.
         """
         with np.errstate(invalid="ignore", over="ignore"):  # the result tells
-            return self._taken(z, State(mean, chol), inputs)
+            return self._updated_and_predicted(z, State(mean, chol), inputs)
 
-    def _taken(self, z: np.ndarray, before: State, inputs: np.ndarray | None) -> StepResult | None:
-        after = self._state
-        observation = self._observation(before, inputs)
-        moments = self._updated(before, z, observation)
-        point = before
+    def _updated_and_predicted(
+        self, z: np.ndarray, prior: State, inputs: np.ndarray | None
+    ) -> StepResult | None:
+        posterior = self._state
+        observation = self._observation(prior, inputs)
+        moments = self._updated(prior, z, observation)
+        point = prior
         for _ in range(self._rule.iterations):
-            shift = self._rule.damping * (point.mean - after.mean)
-            point = State(after.mean + shift, after.chol.copy())
+            shift = self._rule.damping * (point.mean - posterior.mean)
+            point = State(posterior.mean + shift, posterior.chol.copy())
             observation = self._functions.observation(point, inputs)
-            moments = self._updated(before, z, observation)
+            moments = self._updated(prior, z, observation)
         if moments is None:
             return None
-        ahead = self._functions.next_step(after.mean)
-        transition = ahead.transition if ahead else self._functions.transition(after, inputs)
+        ahead = self._functions.next_step(posterior.mean)
+        transition = ahead.transition if ahead else self._functions.transition(posterior, inputs)
         filtered = self._predicted(transition)
         if filtered is None:
             return None
-        before.mean[...], before.chol[...] = after
-        self._next = (after.mean.tobytes(), ahead.observation) if ahead else None
+        prior.mean[...], prior.chol[...] = posterior
+        self._next = (posterior.mean.tobytes(), ahead.observation) if ahead else None
         moments = StepMoments(moments.predicted, filtered.predicted, moments.joint)
         return StepResult(moments, observation, transition)
 
@@ -271,9 +273,9 @@ class NonlinearStep:
             return self._next[1]
         return self._functions.observation(state, inputs)
 
-    def _updated(self, before: State, z: np.ndarray, observation: Affine) -> StepMoments | None:
+    def _updated(self, prior: State, z: np.ndarray, observation: Affine) -> StepMoments | None:
         """Updates a state; the prediction of the observation, or None if it is not finite."""
-        self._state.mean[...], self._state.chol[...] = before
+        self._state.mean[...], self._state.chol[...] = prior
         self._H[...] = observation.matrix
         if observation.residual is not None:
             self._update.set(R=self._noise["R"] + _square(observation.residual))
@@ -281,8 +283,8 @@ class NonlinearStep:
         if not np.isfinite(offset).all():  # else the observation would count as missing
             return None
         if self._joins_observations:
-            real, imaginary = np.split(offset, 2)
-            offset = real + 1j * imaginary
+            half = len(offset) // 2
+            offset = offset[:half] + 1j * offset[half:]
         offset = offset[:, 0] if self._streams is None else np.moveaxis(offset, -1, 0)
         moments = self._update(z - offset, *self._state)
         if moments is None:
