@@ -41,8 +41,8 @@ PICTURE = Path(__file__).with_suffix(".png")
 
 def transition(gap):
     """F and Q `[B, 2, 2]` of position and velocity, for white acceleration over gaps `[B]` in s."""
-    one, zero = np.ones_like(gap), np.zeros_like(gap)
-    F = np.array([[one, gap], [zero, one]])
+    ones, zeros = np.ones_like(gap), np.zeros_like(gap)
+    F = np.array([[ones, gap], [zeros, ones]])
     Q = TURNS * np.array([[gap**3 / 3, gap**2 / 2], [gap**2 / 2, gap]])
     return np.moveaxis(F, -1, 0), np.moveaxis(Q, -1, 0)
 

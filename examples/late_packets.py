@@ -85,12 +85,12 @@ def filtered(z):
 
 def as_current(z, delays):
     """The messages that arrive in each frame, of each sensor the latest, as if of that frame."""
-    taken = np.full_like(z, np.nan)
+    arrived = np.full_like(z, np.nan)
     for late_by in range(HORIZON, -1, -1):
         sent = z[:, : z.shape[1] - late_by]
         arrives = delays[:, : sent.shape[1]] == late_by
-        taken[:, late_by:] = np.where(arrives, sent, taken[:, late_by:])
-    return taken
+        arrived[:, late_by:] = np.where(arrives, sent, arrived[:, late_by:])
+    return arrived
 
 
 def draw(truth, estimates, errors, path):

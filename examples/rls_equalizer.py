@@ -44,19 +44,19 @@ def simulated(bursts, rng):
         -DOPPLER, DOPPLER, (bursts, echoes)
     )
     channel = np.sqrt(POWERS) * np.exp(2j * np.pi * turns)
-    before = np.concatenate([np.zeros((echoes - 1, bursts)), symbols])
-    received = sum(channel[..., k] * before[echoes - 1 - k :][: times.size] for k in range(echoes))
+    sent = np.concatenate([np.zeros((echoes - 1, bursts)), symbols])
+    received = sum(channel[..., k] * sent[echoes - 1 - k :][: times.size] for k in range(echoes))
     noise = rng.normal(size=(2, times.size, bursts)) * np.sqrt(NOISE / 2)
     received += noise[0] + 1j * noise[1]
-    taken = times[TAPS - 1 : -1]
-    latest = np.stack([received[taken - k] for k in range(TAPS)], axis=-1)
-    return symbols[taken - DELAY], latest, channel[taken]
+    instants = times[TAPS - 1 : -1]
+    latest = np.stack([received[instants - k] for k in range(TAPS)], axis=-1)
+    return symbols[instants - DELAY], latest, channel[instants]
 
 
 def decided(output):
     """The nearest symbol of each output."""
     nearest = (
-        LEVELS[np.abs(part[..., None] - LEVELS).argmin(-1)] for part in (output.real, output.imag)
+        LEVELS[np.abs(level[..., None] - LEVELS).argmin(-1)] for level in (output.real, output.imag)
     )
     return next(nearest) + 1j * next(nearest)
 

@@ -34,7 +34,7 @@ class States:
         self._walk: Walk | None = None
         self._rounds: Rounds | None = None
         self._present_values = PresentValues(cell.weights)
-        self._values: bytes | None = None  # of these weights, that the states belong to
+        self._layer_weights: bytes | None = None  # whose values the states belong to
         self.belongs = ""  # text that tells these values from others, in another process too
         self.renew()
 
@@ -44,8 +44,8 @@ class States:
         Raises:
             ValueError: They cannot be renewed; nothing has been changed.
         """
-        values = self._present_values.read()
-        if values == self._values:
+        layer_weights = self._present_values.read()
+        if layer_weights == self._layer_weights:
             return
         weights = in_declared_order(self.cell.weights, self._estimator)
         digest = hashlib.sha256(snapshot(weights)).hexdigest()[:32]
@@ -58,7 +58,7 @@ class States:
             ]
             for a, blocks in zip(self.rows, zip(*renewed, strict=True), strict=True):
                 a[slots] = np.concatenate([np.asarray(block) for block in blocks])
-        self.belongs, self._values = digest, values
+        self.belongs, self._layer_weights = digest, layer_weights
 
     def forget_sizes(self) -> None:
         """Lets a bank without keys take samples and states of other sizes than before."""
@@ -117,10 +117,11 @@ class States:
         try:
             if len(plan.new_slots):
                 self._begin(plan, samples)
-            assert self._values is not None  # states are renewed before samples are taken
-            if likelihood is None and self._walk is not None and self._walk.serves(self._values):
-                return self._walk(self.rows, plan.slots, samples)
-            return self.rounds(self.rows, plan.slots, samples, self._values, likelihood)
+            assert self._layer_weights is not None  # states are renewed before samples are taken
+            walk = self._walk
+            if likelihood is None and walk is not None and walk.serves(self._layer_weights):
+                return walk(self.rows, plan.slots, samples)
+            return self.rounds(self.rows, plan.slots, samples, self._layer_weights, likelihood)
         except BaseException:
             for a, kept in zip(self.rows, before, strict=True):
                 a[touched] = kept
@@ -206,5 +207,5 @@ class States:
         plan = self.slots.plan(keys)
         self.make_room()
         self.commit(plan, stored)
-        self.belongs, self._values = belongs, None
+        self.belongs, self._layer_weights = belongs, None
         self.renew()

@@ -217,8 +217,8 @@ def normalized_innovation_squared(
     observed = ~np.isnan(v)
     if not observed.all():  # missing components: v = 0 with the identity as covariance
         v = np.where(observed, v, 0.0)
-        both = observed[..., :, None] & observed[..., None, :]
-        S = np.where(both, S, np.eye(v.shape[-1], dtype=v.dtype))
+        observed_pairs = observed[..., :, None] & observed[..., None, :]
+        S = np.where(observed_pairs, S, np.eye(v.shape[-1], dtype=v.dtype))
     try:
         square = np.sum(v * np.linalg.solve(S, v[..., None])[..., 0], axis=-1)
     except np.linalg.LinAlgError:

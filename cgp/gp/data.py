@@ -449,13 +449,13 @@ class StoredData(tf.Module):
         fields = []
         for variable, shape, empty in zip(self._functional, shapes, is_empty, strict=True):
             field = tf.convert_to_tensor(variable)
-            same = tf.debugging.assert_equal(
+            is_as_traced = tf.debugging.assert_equal(
                 tf.size(field) == 0,
                 empty,
                 "the data measure something else of the signal than when this function was traced, "
                 "values, derivatives or exposures: trace it again",
             )
-            with tf.control_dependencies([same]):
+            with tf.control_dependencies([is_as_traced]):
                 traced = [shape[0], None, *shape[2:]]
                 fields.append(None if empty else tf.ensure_shape(field, traced))
         return Functional(*fields)
@@ -521,17 +521,17 @@ class StoredData(tf.Module):
     def holds(self, data: Data) -> tf.Tensor:
         """Whether `data` are the stored data, noise included; scalar bool."""
         stored = self.data
-        same = _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
-        same &= _equal(tf.convert_to_tensor(self._noise_variance), self._known_variance(data))
+        is_equal = _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
+        is_equal &= _equal(tf.convert_to_tensor(self._noise_variance), self._known_variance(data))
         if self._noise_group is not None:
-            same &= _equal(stored.noise.group, data.noise.group)
+            is_equal &= _equal(stored.noise.group, data.noise.group)
         # The stops of integrals follow from x and the widths.
         for field, stored_field in zip(data.functional[:2], stored.functional[:2], strict=True):
             if field is not None and stored_field is not None:
-                same &= _equal(field, stored_field)
+                is_equal &= _equal(field, stored_field)
             elif field is not None or stored_field is not None:
                 return tf.constant(False)
-        return same
+        return is_equal
 
 
 def empty_variable(rank: int, dtype: tf.DType | str) -> tf.Variable:

@@ -29,8 +29,10 @@ class Measurements(NamedTuple):
         """
         derivative, width = self._derivative(z), self._width(x, z)
         if derivative is not None and width is not None:
-            both = np.broadcast_to(derivative, np.broadcast_shapes(derivative.shape, width.shape))
-            if np.any(both & (width > 0.0)):
+            derivative_of_each = np.broadcast_to(
+                derivative, np.broadcast_shapes(derivative.shape, width.shape)
+            )
+            if np.any(derivative_of_each & (width > 0.0)):
                 raise ValueError(
                     'widths must be 0 where observed is "derivative": the mean of a derivative '
                     "over an exposure is the difference of two values over its width"
@@ -137,14 +139,14 @@ def _stops(places: np.ndarray, functional: Functional) -> np.ndarray:
         closest = np.sqrt(np.finfo(begin.dtype).eps) * np.minimum(lengths[1:], lengths[:-1])
         is_apart = np.append(True, np.diff(begin[exposures]) > closest)[: len(exposures)]
         group, different = np.cumsum(is_apart) - 1, begin[exposures][is_apart]
-        last = np.full(different.shape, -np.inf)
-        np.maximum.at(last, group, end[exposures])
+        last_stops = np.full(different.shape, -np.inf)
+        np.maximum.at(last_stops, group, end[exposures])
         slot_of_group = np.zeros(different.shape, int)
         busy: list[tuple[float, int]] = []  # stops of slots
-        for number, (start, finish) in enumerate(zip(different, last, strict=True)):
+        for number, (start, finish) in enumerate(zip(different, last_stops, strict=True)):
             is_free = bool(busy) and busy[0][0] <= start
             slot_of_group[number] = heapq.heappop(busy)[1] if is_free else len(busy)
             heapq.heappush(busy, (finish, slot_of_group[number]))
-        row[exposures], stop[exposures] = slot_of_group[group], last[group]
+        row[exposures], stop[exposures] = slot_of_group[group], last_stops[group]
     is_in_slot = slots[..., None] == np.arange(slots.max() + 1)
     return np.where(is_in_slot, stops[..., None], np.asarray(np.nan, stops.dtype))

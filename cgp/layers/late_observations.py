@@ -76,8 +76,8 @@ def lagged_state(cell: KalmanCell, stream: Stream | None, steps_ago: int) -> Sta
         ValueError: A time beyond the horizon.
     """
     stream, past, number = _past_at(stream, steps_ago, "steps")
-    before = past.end_of_time(steps_ago + 1)
-    begin = 0 if before is None else before + 1
+    end_before = past.end_of_time(steps_ago + 1)
+    begin = 0 if end_before is None else end_before + 1
     steps = past.steps[begin:]
     samples = _series(cell, steps, is_single=stream.streams is None)
     arrays = [np.moveaxis(a, cell.streams_axis, 0) for a in steps[0].state]
@@ -90,8 +90,8 @@ def lagged_state(cell: KalmanCell, stream: Stream | None, steps_ago: int) -> Sta
     )
     at = number - begin
     mean, chol = smoothed.smoothed_means[:, at], smoothed.smoothed_chols[:, at]
-    one = stream.streams is None
-    return StateArrays(*(np.asarray(a)[0] if one else np.asarray(a) for a in (mean, chol)))
+    is_single = stream.streams is None
+    return StateArrays(*(np.asarray(a)[0] if is_single else np.asarray(a) for a in (mean, chol)))
 
 
 def _past_at(stream: Stream | None, steps_ago: int, name: str) -> tuple[Stream, Past, int]:

@@ -103,7 +103,7 @@ class CompiledLeastSquares:
         matrices = {name: a[..., None].astype(complex) for name, a in matrices.items()}
         self._step = CompiledStep(StepMatrices(**matrices), streams)
 
-    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
+    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, layer_weights: bytes) -> bool:
         """Whether the core is there."""
         return native.core().ops is not None
 

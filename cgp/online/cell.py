@@ -92,13 +92,13 @@ class Piece(NamedTuple):
 class Compiled(Protocol):
     """The step of a cell by a compiled function, which changes arrays in place."""
 
-    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
+    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, layer_weights: bytes) -> bool:
         """Whether the function can take a sample into a state.
 
         Args:
             arrays: The state, as for a call.
             sample: The sample, as for a call.
-            values: The present values of `Cell.weights`, to compare with later ones.
+            layer_weights: The present values of `Cell.weights`, to compare with later ones.
         """
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
@@ -118,7 +118,7 @@ class Compiled(Protocol):
 class Walk(Protocol):
     """Steps of many streams, sample after sample, by a compiled function."""
 
-    def serves(self, values: bytes) -> bool:
+    def serves(self, layer_weights: bytes) -> bool:
         """Whether the function can be called at the present values of `Cell.weights`."""
 
     def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:

@@ -37,7 +37,7 @@ class _Preview(NamedTuple):
     """A compiled step for a copy of the state."""
 
     compiled: Compiled | None
-    values: bytes
+    layer_weights: bytes
     """The values of the weights that it belongs to."""
     arrays: list[np.ndarray]
 
@@ -73,7 +73,7 @@ class Stream:
         self._by_stream: list[np.ndarray] = []
         self._weights = cell.weights
         self._present_values = PresentValues(self._weights)
-        self._values = b""  # of the weights that the compiled function belongs to
+        self._layer_weights = b""  # of the weights that the compiled function belongs to
         self._compiled = None if self._weights else cell.compiled(streams)
         self._preview: _Preview | None = None
         self._checks = type(cell).check_against is not Cell.check_against  # a call takes time
@@ -212,26 +212,28 @@ class Stream:
             if self._layer is not None:
                 refresh(self._layer)
             return
-        values = self._present_values.read() if self._layer is None else self._values_of_layer()
-        if values != self._values:
-            if self._layer is None and self._values and self.has_begun():
+        layer_weights = (
+            self._present_values.read() if self._layer is None else self._values_of_layer()
+        )
+        if layer_weights != self._layer_weights:
+            if self._layer is None and self._layer_weights and self.has_begun():
                 self.renew()  # first: where it fails, nothing has changed
-            self._compiled, self._values = self.cell.compiled(self.streams), values
+            self._compiled, self._layer_weights = self.cell.compiled(self.streams), layer_weights
 
     def _values_of_layer(self) -> bytes:
         """The values that the state of the layer belongs to, which is renewed where it is stale.
 
         Where that fails, it stays as it was.
         """
-        values = current_values(self._layer)
-        if values is not None:
-            return values
-        before = values_of_states(self._layer)
+        layer_weights = current_values(self._layer)
+        if layer_weights is not None:
+            return layer_weights
+        stale_values = values_of_states(self._layer)
         try:
             refresh(self._layer)
         except BaseException:
             # `renew` writes once all is computed: the state belongs to what it did before.
-            set_values_of_states(self._layer, before)
+            set_values_of_states(self._layer, stale_values)
             raise
         return b"".join(a.tobytes() for a in values_of_states(self._layer))
 
@@ -401,11 +403,11 @@ class Stream:
             self.refresh()
             self.check(sample)
             arrays = self.arrays()
-            if self._preview is None or self._preview.values != self._values:
+            if self._preview is None or self._preview.layer_weights != self._layer_weights:
                 compiled = self.cell.compiled(self.streams)  # which keeps to the arrays of the copy
-                self._preview = _Preview(compiled, self._values, [a.copy() for a in arrays])
-            compiled, values, copies = self._preview
-            if compiled is None or not compiled.serves(arrays, sample, values):
+                self._preview = _Preview(compiled, self._layer_weights, [a.copy() for a in arrays])
+            compiled, layer_weights, copies = self._preview
+            if compiled is None or not compiled.serves(arrays, sample, layer_weights):
                 return None
             for a, copy in zip(arrays, copies, strict=True):
                 np.copyto(copy, a)
@@ -494,7 +496,7 @@ class Stream:
         if is_block and not self.cell.traces_blocks:
             return self._scan(sample) if self.has_begun() else None
         compiled = self._compiled
-        if compiled is not None and compiled.serves(arrays, sample, self._values):
+        if compiled is not None and compiled.serves(arrays, sample, self._layer_weights):
             step = compiled(arrays, sample)
             if step is not None:
                 self._arrays_changed()

@@ -234,9 +234,9 @@ class _PostUpdate:
     def comparison(self) -> _Comparison:
         """The comparison of the variables with the values of the state, eagerly."""
         present, of_state = self._present_values.read(), self.stored().tobytes()
-        last = self._comparison  # one object, as other threads may compare too
-        if present == last.present and of_state == last.of_state:
-            return last
+        earlier = self._comparison  # one object, as other threads may compare too
+        if present == earlier.present and of_state == earlier.of_state:
+            return earlier
         # NaN, the mark of stale state, differs from everything.
         numbers = np.concatenate([_ZERO, self._present_values.in_double(present)])
         differ = not np.array_equal(np.frombuffer(of_state), numbers)
@@ -417,13 +417,13 @@ def current_values(layer: keras.layers.Layer) -> bytes | None:
 
     As bytes, of the arrays of `values_of_states`.
     """
-    values = []
+    compared = []
     for update in _updates(layer):
         comparison = update.comparison()
         if comparison.differ:
             return None
-        values.append(comparison.of_state)
-    return b"".join(values)
+        compared.append(comparison.of_state)
+    return b"".join(compared)
 
 
 def values_of_states(layer: keras.layers.Layer) -> list[np.ndarray]:
@@ -474,19 +474,21 @@ class PresentValues:
 
     def __init__(self, variables: Iterable[keras.Variable]):
         self._watched = tuple(variables)
-        self._last = _Handles((), None, ())
+        self._cached = _Handles((), None, ())
 
     def read(self) -> bytes:
         """The values, one after another, each in its own dtype; eagerly."""
         if in_stateless_scope():  # which may have other values
             return self._read_each()
-        variables, last = tuple(map(stored, self._watched)), self._last
-        if len(variables) != len(last.variables) or not all(map(is_, variables, last.variables)):
-            last = self._last = self._handles_of(variables)
-        if last.handles:
+        variables, cached = tuple(map(stored, self._watched)), self._cached
+        if len(variables) != len(cached.variables) or not all(
+            map(is_, variables, cached.variables)
+        ):
+            cached = self._cached = self._handles_of(variables)
+        if cached.handles:
             try:
                 names = eager_context(), "_ReadVariablesOp", None
-                return b"".join(execute_op(*names, last.handles, "dtypes", last.dtypes))
+                return b"".join(execute_op(*names, cached.handles, "dtypes", cached.dtypes))
             except tf.errors.OpError:  # they are on several devices; other errors come again below
                 pass
         return self._read_each()

@@ -523,15 +523,15 @@ class CompiledWindow:
         self._moments: native.MomentRecord
         self._function: Callable[..., int]
         self._program: np.ndarray | None = None
-        self._values = b""  # of the hyperparameters that the program belongs to
+        self._layer_weights = b""  # of the hyperparameters that the program belongs to
         self._noise_variances, self._circularity = np.zeros(1), 0.0 + 0.0j
         self._noise: tuple[float, int] | None = None  # known part and group, as in the structure
 
-    def serves(self, values: bytes) -> bool:
-        """Whether it knows the kernel; `values` are the present hyperparameters."""
+    def serves(self, layer_weights: bytes) -> bool:
+        """Whether it knows the kernel; `layer_weights` are the present hyperparameters."""
         if native.core().library is None:
             return False
-        if values != self._values:
+        if layer_weights != self._layer_weights:
             process, arguments = self._recursion.process, self._arguments
             self._program = process.kernel.program()
             if self._program is not None:
@@ -540,7 +540,7 @@ class CompiledWindow:
             self._noise_variances = np.ravel(process.learned_noise_variance())
             circularity = process.noise_circularity
             self._circularity = 0.0 if circularity is None else complex(circularity.numpy())
-            self._values, self._noise = values, None
+            self._layer_weights, self._noise = layer_weights, None
         return self._program is not None
 
     def take(

@@ -451,7 +451,7 @@ class CompiledProcess:
         self._step: CompiledStep | None = None
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
 
-    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
+    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, layer_weights: bytes) -> bool:
         """Whether the core is there."""
         return native.core().ops is not None
 
@@ -521,11 +521,11 @@ class ProcessWalk:
         self._walk = CompiledWalk(cell.process.form.multiplicity > 1, predicts_first=True)
         self._matrices: PresentMatrices
 
-    def serves(self, values: bytes) -> bool:
+    def serves(self, layer_weights: bytes) -> bool:
         """Whether the core is there."""
         if native.core().ops is None:
             return False
-        self._matrices = self._cell.matrices(values)
+        self._matrices = self._cell.matrices(layer_weights)
         return True
 
     def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:

@@ -106,10 +106,10 @@ class StateMoments(NamedTuple):
     """
 
     predicted_means: tf.Tensor  # `[B, T, n]`
-    predicted_covariances: tf.Tensor | None
+    predicted_covariances: tf.Tensor
     """`[T, n, n, B]`, with B = 1 where all series share them; None where factors alone are."""
     filtered_means: tf.Tensor  # `[B, T, n]`
-    filtered_covariances: tf.Tensor | None  # `[T, n, n, B]`
+    filtered_covariances: tf.Tensor  # `[T, n, n, B]`
     log_likelihoods: tf.Tensor  # Real, `[B, T]`
     predicted_chols: tf.Tensor
     """`[T, n, n, B]`. Gradients flow to the covariances, not to the factors.

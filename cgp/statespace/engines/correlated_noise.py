@@ -102,8 +102,8 @@ class CorrelatedNoise(NamedTuple):
         observed = ~np.isnan(z)
         R, S = self.R, self.S
         if not observed.all():
-            both = observed[..., None] & observed[..., None, :]
-            R = np.where(both, R, np.eye(z.shape[-1], dtype=R.dtype))
+            observed_pairs = observed[..., None] & observed[..., None, :]
+            R = np.where(observed_pairs, R, np.eye(z.shape[-1], dtype=R.dtype))
             S = np.where(observed[..., None, :], S, 0.0)
             z = np.where(observed, z, 0.0)
         # K R = S, and R is Hermitian: R Kᴴ = Sᴴ.
