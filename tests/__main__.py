@@ -43,11 +43,12 @@ WORKERS = 2
 BUDGET = 900  # seconds of processor time
 LARGEST = {"not long": 3e9, "long": 5e9, "": 5e9}  # bytes of memory, by the marks
 # Files to a process, in folders that compile or compute much; in others all.
-FILES = {"examples": 1, "gp": 5, "layers": 6, "statespace": 3, "whole": 7}
+FILES = {"examples": 2, "gp": 5, "layers": 6, "statespace": 3, "whole": 7}
 FILES_WITHOUT_LONG = {"statespace": 15}
-# Folders that share a process, which begins with ten seconds of imports.
+# Folders that share a process, which begins with ten seconds of imports; more of them where only
+# their long tests run, or only the others.
 SMALL = ("bank", "distributions", "likelihoods", "native", "old_files", "reference")
-SMALL_WITHOUT_LONG = (*SMALL, "gp/sampling", "kernels", "linalg")
+SMALL_BY_HALVES = (*SMALL, "gp/sampling", "kernels", "linalg")
 FIRST = ("examples", "gp", "statespace", "layers", "equivalences", "small")  # the longest
 # Two processes share few cores, and their arrays are small: more threads only wait for each other,
 # which costs a third of the time of long loops.
@@ -105,7 +106,7 @@ class Result(NamedTuple):
 
 def parts(marks: str = "") -> dict[str, list[Path]]:
     """The paths of each process, by name; those that take longest first."""
-    together = SMALL_WITHOUT_LONG if marks == "not long" else SMALL
+    together = SMALL_BY_HALVES if marks else SMALL
     folders: dict[str, list[Path]] = {}
     for path in sorted(HERE.rglob("test_*.py")):
         text = path.read_text("utf-8")

@@ -1,6 +1,7 @@
 """Which tests a change may break, by the imports of the package and of the tests."""
 
 import ast
+import functools
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,7 @@ def module_of(name: str) -> str | None:
     return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+@functools.cache
 def imports() -> grimp.ImportGraph:
     """The import graph, in which `import cgp` stands for those modules whose names are used.
 

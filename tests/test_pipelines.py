@@ -321,8 +321,8 @@ WORDS = {
     compiles_by_xla: "jit_compile must not be True",
 }
 
-# Eagerly, and when long in a graph.
-TRACED = (fits, fits_a_dataset, validates, fits_shards, evaluates, predicts)
+# Eagerly, and when long in a graph. What evaluates is traced with what validates.
+TRACED = (fits, fits_a_dataset, validates, fits_shards, predicts)
 # Cells that take long, beside others of their line.
 LONG_CELLS = {
     "`fit` of arrays": ["RecursiveGP"],

@@ -271,8 +271,8 @@ def test_predictions_averaged_over_hyperparameters_cover_what_they_say(
     example, tmp_path, monkeypatch, capsys
 ):
     page = example("posterior_of_parameters")
-    monkeypatch.setattr(page, "DRAWS", 100)
-    monkeypatch.setattr(page, "WARMUP", 150)
+    monkeypatch.setattr(page, "DRAWS", 60)
+    monkeypatch.setattr(page, "WARMUP", 100)
     picture = tmp_path / "draws.png"
 
     scores = {way: mean for way, (mean, _) in page.main(picture, 5).items()}
@@ -286,10 +286,11 @@ def test_predictions_averaged_over_hyperparameters_cover_what_they_say(
     assert "nats a sample" in capsys.readouterr().out
 
 
-def test_an_ofdm_receiver_learns_the_statistics_of_its_channel(example, tmp_path):
+def test_an_ofdm_receiver_learns_the_statistics_of_its_channel(example, tmp_path, monkeypatch):
     page = example("ofdm_receiver")
+    monkeypatch.setattr(page, "EPOCHS", 25)
 
-    found = page.main(["TDL-C"], seeds=1, tested=60, picture=tmp_path / "ofdm.png")
+    found = page.main(["TDL-C"], seeds=1, tested=40, picture=tmp_path / "ofdm.png")
 
     needed = found["TDL-C", 0]
     true = needed["LMMSE, true statistics"]
@@ -300,8 +301,9 @@ def test_an_ofdm_receiver_learns_the_statistics_of_its_channel(example, tmp_path
     assert (tmp_path / "ofdm.png").stat().st_size > 10_000
 
 
-def test_an_ofdm_receiver_is_saved_and_exported_as_a_whole(example, tmp_path):
+def test_an_ofdm_receiver_is_saved_and_exported_as_a_whole(example, tmp_path, monkeypatch):
     page = example("ofdm_receiver")
+    monkeypatch.setattr(page, "DELAYS", page.DELAYS[::8])  # each is several operations to trace
     rng = np.random.default_rng(1)
     powers = rng.uniform(size=len(page.DELAYS)) / len(page.DELAYS)
     network = page.receiver(page.DelayDoppler(powers, 0.2))

@@ -8,6 +8,7 @@ import cgp
 from cgp.gp.signal_plus_noise import log_density
 from cgp.kernels import RBF, Rotation, WidelyLinear
 from tests.gp.problems import complex_normals, problems, series
+from tests.long_cases import long_except
 
 
 def hermitian(rng, n, dtype):
@@ -69,24 +70,30 @@ def test_does_the_closed_gradient_agree_with_central_differences(dtype, trend, o
     np.testing.assert_allclose(derivative(at(0.0)), expected, rtol=1e-6)
 
 
+MEANS = {
+    "zero": None,
+    "constant": cgp.means.Constant(0.3j),
+    "marginalised": cgp.means.Polynomial(2, marginalized=True, scale=10.0),
+}
+PROBLEMS = {problem.name: problem for problem in problems()}
+WITH_ALL = [("all improper", "constant"), ("all improper", "marginalised")]
+
+
 @pytest.mark.parametrize(
-    "problem",
-    [
-        pytest.param(p, id=p.name, marks=() if p.name == "all improper" else pytest.mark.long)
-        for p in problems()
-    ],
+    ("name", "mean"),
+    long_except(
+        [
+            *WITH_ALL,
+            ("proper", "zero"),
+            ("improper", "constant"),
+            ("improper noise", "marginalised"),
+        ],
+        *WITH_ALL,
+    ),
 )
-@pytest.mark.parametrize(
-    "mean",
-    [
-        pytest.param(None, marks=pytest.mark.long),
-        cgp.means.Constant(0.3j),
-        cgp.means.Polynomial(2, marginalized=True, scale=10.0),
-    ],
-)
-def test_is_the_gradient_by_every_hyperparameter_that_of_central_differences(problem, mean):
+def test_is_the_gradient_by_every_hyperparameter_that_of_central_differences(name, mean):
     x, z = series(missing=[2])
-    gp = problem.gp(mean=mean)
+    gp = PROBLEMS[name].gp(mean=MEANS[mean])
 
     def value():
         return gp.log_marginal_likelihood(x, z)

@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 import cgp
 from cgp.kernels import RBF, Matern12, Matern32, Rotation, WidelyLinear
 from tests.gp.problems import complex_normals
-from tests.long_cases import eagerly_or_in_a_graph
+from tests.long_cases import eagerly_and_in_a_graph
 
 X_NEW = np.linspace(-1.0, 12.0, 7)
 
@@ -52,26 +52,17 @@ def assert_same(gp, other):
     assert len(other.trainable_variables) == len(gp.trainable_variables)
 
 
-MEANS = [
-    None,
-    cgp.means.Constant(0.1 + 0.2j),
-    cgp.means.Polynomial(1, scale=10.0),
-    cgp.means.Polynomial(1, marginalized=True, scale=10.0),
-]
+MEANS = {
+    "zero": None,
+    "constant": cgp.means.Constant(0.1 + 0.2j),
+    "polynomial": cgp.means.Polynomial(1, scale=10.0),
+    "marginalised": cgp.means.Polynomial(1, marginalized=True, scale=10.0),
+}
 
 
-@pytest.mark.parametrize(
-    "mean",
-    [
-        pytest.param(MEANS[0], id="zero", marks=pytest.mark.long),
-        pytest.param(MEANS[1], id="constant", marks=pytest.mark.long),
-        pytest.param(MEANS[2], id="polynomial", marks=pytest.mark.long),
-        pytest.param(MEANS[3], id="marginalised"),
-    ],
-)
-@eagerly_or_in_a_graph
+@eagerly_and_in_a_graph(("mean",), MEANS, ["marginalised"], ["marginalised"])
 def test_does_a_saved_model_predict_at_once_and_train_on(mean, eagerly, tmp_path):
-    gp, x, z = trained(mean, eagerly)
+    gp, x, z = trained(MEANS[mean], eagerly)
     gp.save(tmp_path / "gp.keras")
     loaded = keras.models.load_model(tmp_path / "gp.keras")
     assert type(loaded) is cgp.ExactGP
@@ -93,17 +84,13 @@ def test_does_a_float32_model_come_back(tmp_path):
     assert loaded.predict(x)["mean"].dtype == np.complex64
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(copy.deepcopy, marks=pytest.mark.long),
-        lambda gp: pickle.loads(pickle.dumps(gp)),
-    ],
-)
-@eagerly_or_in_a_graph
+WAYS = {"deepcopy": copy.deepcopy, "pickle": lambda gp: pickle.loads(pickle.dumps(gp))}
+
+
+@eagerly_and_in_a_graph(("way",), WAYS, ["pickle"], ["pickle"])
 def test_is_a_copy_the_same_and_independent(way, eagerly, model):
     gp, x, z = model if eagerly else trained(eagerly=False)
-    other = way(gp)
+    other = WAYS[way](gp)
     assert_same(gp, other)
     before = gp.predict(X_NEW)["mean"]
     other.fit(x, z, epochs=1 if eagerly else 2, verbose=0)

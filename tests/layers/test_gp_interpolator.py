@@ -12,7 +12,7 @@ from cgp.gp import interpolation
 from cgp.kernels import RBF, Matern32, Rotation, WidelyLinear
 from cgp.layers import GPInterpolator
 from tests.layers.models import Gain, normals
-from tests.long_cases import eagerly_or_in_a_graph, long_except
+from tests.long_cases import eagerly_and_in_a_graph, eagerly_or_in_a_graph, long_except
 from tests.reference import gaussian_process as reference
 
 SERIES, N, M, NOISE = 4, 12, 5, 0.05
@@ -261,16 +261,13 @@ def number(layer, *arguments):
     return tf.math.real(total) + layer.losses[0]
 
 
-@pytest.mark.parametrize("in_graph", long_except([False, True], False))
-@pytest.mark.parametrize(
-    "case",
-    long_except(
-        ["few missing", "own new positions", "many missing", "all own", "improper"],
-        "many missing",
-        "improper",
-    ),
+@eagerly_and_in_a_graph(
+    ("case",),
+    ["few missing", "own new positions", "many missing", "all own", "improper"],
+    ["many missing", "improper"],
+    ["many missing", "all own"],
 )
-def test_are_gradients_those_of_central_differences(case, in_graph):
+def test_are_gradients_those_of_central_differences(case, eagerly):
     kernel, z, x, x_new, known = CASES[case]
     rng, missing = np.random.default_rng(6), np.isnan(z)
     layer = GPInterpolator(kernel, NOISE, loss_weight=0.7)
@@ -290,7 +287,7 @@ def test_are_gradients_those_of_central_differences(case, in_graph):
             value = value_of(*inputs)
         return value, tape.gradient(value, [*inputs, *variables])
 
-    if in_graph:
+    if not eagerly:
         value_of, value_and_gradients = tf.function(value_of), tf.function(value_and_gradients)
     _, gradients = value_and_gradients(*start)
     assert np.all(gradients[1].numpy()[missing] == 0.0)

@@ -10,7 +10,7 @@ import cgp
 from cgp.kernels import Matern12, Rotation
 from cgp.layers import RealImag, ToComplex
 from tests.layers.models import SERIES, STEPS, made
-from tests.long_cases import eagerly_or_in_a_graph, long_except
+from tests.long_cases import eagerly_and_in_a_graph, eagerly_or_in_a_graph
 
 TARGETS = np.random.default_rng(3).normal(size=(SERIES, STEPS, 1)).astype("float32")
 
@@ -56,8 +56,7 @@ def series():
     return np.nan_to_num(made()[1])
 
 
-@pytest.mark.parametrize("kind", long_except(MODELS, "keras.Model"))
-@eagerly_or_in_a_graph
+@eagerly_and_in_a_graph(("kind",), MODELS, ["keras.Model"], ["keras.Model", "nested"])
 def test_does_a_filter_train_beside_a_loss_in_single_precision(kind, eagerly):
     z, model = series(), MODELS[kind]()
     model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=eagerly)

@@ -21,7 +21,7 @@ from tests.layers.models import (
     tolerances,
     two_modes,
 )
-from tests.long_cases import eagerly_or_in_a_graph, long_except
+from tests.long_cases import eagerly_and_in_a_graph, long_except
 from tests.reference import kalman
 from tests.statespace.problems import problem
 
@@ -169,10 +169,12 @@ def test_is_nothing_learned_unless_named():
     assert borrowed("proper")[0].trainable_variables == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "m"), long_except([("proper", 2), ("improper", 2), ("improper", 1)], ("improper", 1))
+@eagerly_and_in_a_graph(
+    ("kind", "m"),
+    [("proper", 2), ("improper", 2), ("improper", 1)],
+    [("improper", 1)],
+    [("proper", 2), ("improper", 1)],
 )
-@eagerly_or_in_a_graph
 def test_do_gradients_by_all_that_is_learned_agree_with_central_differences(kind, m, eagerly):
     model, z = made(kind, n=2, m=m, series=2, steps=9)
     # Of the improper the matrices are those of the proper part, or they cannot be learned.

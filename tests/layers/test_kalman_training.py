@@ -25,7 +25,7 @@ from tests.layers.models import (
     simulated,
     two_modes,
 )
-from tests.long_cases import eagerly_or_in_a_graph, long_except
+from tests.long_cases import eagerly_and_in_a_graph, eagerly_or_in_a_graph, long_except
 
 
 def learner(optimizer, **kwargs):
@@ -276,8 +276,7 @@ def test_does_sharing_survive(way, trained_pair, tmp_path):
             np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@eagerly_or_in_a_graph
-@pytest.mark.parametrize("way", long_except(["keras file", "clone"], "keras file"))
+@eagerly_and_in_a_graph(("way",), ["keras file", "clone"], ["keras file"], ["keras file"])
 def test_does_a_filter_by_itself_come_back(way, eagerly, tmp_path):
     noise = cgp.layers.Covariance([[0.4 + 0j]])
     kf = cgp.KalmanFilter(guess(), learn={"R": noise, "F": Rotation()}, loss_weight=0.5, name="kf")

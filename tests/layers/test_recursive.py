@@ -10,7 +10,7 @@ from cgp.kernels import Matern12, Rotation, WidelyLinear
 from cgp.layers import Recursive
 from cgp.online import Sample
 from tests.layers.models import STEPS, made
-from tests.long_cases import eagerly_or_in_a_graph, long_except
+from tests.long_cases import eagerly_and_in_a_graph, long_except
 
 
 @pytest.fixture(params=[STEPS // 2, pytest.param(6, marks=pytest.mark.long)])
@@ -68,8 +68,10 @@ def assert_same(first, second, whole, kind):
         np.testing.assert_allclose(joined, value, **tolerance, err_msg=name)
 
 
-@eagerly_or_in_a_graph
-@pytest.mark.parametrize("name", long_except(ESTIMATORS, "widely linear filter", "improper window"))
+BOTH_KINDS = ["widely linear filter", "improper window"]
+
+
+@eagerly_and_in_a_graph(("name",), ESTIMATORS, BOTH_KINDS, BOTH_KINDS)
 def test_are_pieces_the_whole_with_the_state_passed_on_or_kept(cut, name, eagerly):
     make, kind = ESTIMATORS[name]
     estimator, inputs, whole = make(kind)

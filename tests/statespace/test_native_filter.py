@@ -92,7 +92,7 @@ def assert_equivalent(given, results, without_core, moments=True):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 9, 17])  # unrolled up to 4
+@pytest.mark.parametrize("n", [1, 2, 4, 9, 17])  # unrolled up to 4; 3 and 5 are below
 def test_one_series(n, results, without_core):
     given = problem(n, 1 + n % 3, "complex128")
     assert_equivalent(given, results, without_core, moments=n < 3)

@@ -144,15 +144,14 @@ def test_is_the_gradient_of_linear_functions_that_of_the_linear_model(rule):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("jit", [False, True])
-def test_is_the_gradient_of_iterations_that_of_differences(jit):
+def test_is_the_gradient_of_iterations_that_of_differences():
     given, rule = PROBLEMS["power"](steps=5), Iterated(SigmaPoints(), 2, 0.2)
     gain = tf.Variable(1.1, dtype=tf.float64)
     model = NonlinearGaussian(
         given.transition,
         lambda x: gain * given.observation(x),
         **given.noise,
-        jit_compile=jit,
+        jit_compile=False,
     )
     with tf.GradientTape() as tape:
         value = statespace.log_likelihood(model, given.z, rule=rule)

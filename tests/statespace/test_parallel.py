@@ -1,5 +1,7 @@
 """Scans in parallel over time, against the loops and against the textbook."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -204,10 +206,18 @@ def moments_score(model, z, inputs, parallel):
     return total
 
 
-@pytest.mark.parametrize("score", [likelihood_score, moments_score])
-@pytest.mark.parametrize(
-    "name", long_except(GRADIENTS, "varying", "a batch of varying models", "singular R", "one step")
-)
+SCORED_TWICE = ["varying", "a batch of varying models", "singular R", "one step"]
+BY_SCORE = [
+    *itertools.product(SCORED_TWICE, [likelihood_score, moments_score]),
+    ("holes", likelihood_score),
+    ("a batch with one pattern", likelihood_score),
+    ("real", moments_score),
+    ("a batch with holes", moments_score),
+    ("known start and singular Q", moments_score),
+]
+
+
+@pytest.mark.parametrize(("name", "score"), long_except(BY_SCORE, *BY_SCORE[:8]))
 def test_is_the_gradient_that_of_the_loop(name, score):
     p = GRADIENTS[name]()
     found, expected = (gradients(p, score, parallel) for parallel in (True, False))

@@ -13,7 +13,7 @@ import cgp
 from cgp.kernels import Matern12
 from cgp.layers import GPInterpolator, RealImag, Recursive
 from cgp.statespace import LinearGaussian
-from tests.long_cases import eagerly_or_in_a_graph, long_except
+from tests.long_cases import eagerly_and_in_a_graph, long_except
 
 RNG = np.random.default_rng(8)
 X, Z = np.arange(6.0), RNG.normal(size=6) + 1j * RNG.normal(size=6)
@@ -157,9 +157,11 @@ def methods(name, folder, how):
     yield "L-BFGS", lambda: estimator.fit(*data, epochs=1, verbose=0), lambda: estimator.fit()
 
 
-@eagerly_or_in_a_graph
-@pytest.mark.parametrize(
-    "name", long_except(["ExactGP", "RecursiveGP", "KalmanFilter"], "KalmanFilter")
+@eagerly_and_in_a_graph(
+    ("name",),
+    ["ExactGP", "RecursiveGP", "KalmanFilter"],
+    ["KalmanFilter"],
+    ["RecursiveGP", "KalmanFilter"],
 )
 def test_does_a_method_that_is_done_or_refused_leave_no_scope(name, eagerly, tmp_path):
     for method, done, refused in methods(name, tmp_path, {"run_eagerly": eagerly}):

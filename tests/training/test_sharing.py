@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.training import Shareable, clone_model, sharing_scope
-from tests.long_cases import eagerly_or_in_a_graph, long_except
+from tests.long_cases import eagerly_and_in_a_graph, eagerly_or_in_a_graph, long_except
 from tests.training import toys
 
 
@@ -180,9 +180,9 @@ class RealPart(keras.layers.Layer):
         return tf.math.real(z)
 
 
-@eagerly_or_in_a_graph
-@pytest.mark.parametrize("shape", [(2,), pytest.param((), marks=pytest.mark.long)])
-def test_the_examples_in_the_documentation_train_and_survive_saving(shape, eagerly, tmp_path):
+@eagerly_and_in_a_graph(("dimensions",), [1, 2], [2], [2])
+def test_the_examples_in_the_documentation_train_and_survive_saving(dimensions, eagerly, tmp_path):
+    shape = (2,) if dimensions == 2 else ()
     features_class = example(cgp.training.post_updates)["InducingFeatures"]
     consumer_class = example(cgp.training.sharing)["Consumer"]
 
@@ -228,8 +228,7 @@ def test_the_examples_in_the_documentation_train_and_survive_saving(shape, eager
     np.testing.assert_allclose(*losses, rtol=1e-6)  # a loaded mean_squared_error is float32
 
 
-@eagerly_or_in_a_graph
-@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.long)])
+@eagerly_and_in_a_graph(("shared",), [True, False], [True], [True])
 def test_a_subclassed_model_with_its_own_from_config_shares(shared, eagerly, tmp_path):
     kernel = toys.Kernel()
     model = toys.Subclassed(kernel, None if shared else toys.Kernel())

@@ -67,9 +67,13 @@ def assert_same(found, wanted, tolerance):
         ("sliding", 5, 0.95, 4),
         ("growing", 40, 1.0, 4),
         *(
-            pytest.param(*window, forgetting, 8, marks=pytest.mark.long)
-            for window in (("sliding", 5), ("sliding", 1), ("growing", 40))
-            for forgetting in (1.0, 0.95)
+            pytest.param(*window, 8, marks=pytest.mark.long)
+            for window in (
+                ("sliding", 5, 1.0),
+                ("sliding", 5, 0.95),
+                ("sliding", 1, 0.95),
+                ("growing", 40, 0.95),
+            )
         ),
     ],
 )
