@@ -35,6 +35,7 @@ from cgp.statespace.linearization.linearized_model import (
     linearized,
     noise_of,
 )
+from cgp.statespace.linearization.native_sites import turns_for
 from cgp.statespace.linearization.nonlinear_step import NonlinearStep
 from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
@@ -401,9 +402,9 @@ class KalmanCell(Cell):
     # --- compiled --------------------------------------------------------------------------------
 
     def compiled(self, streams: int | None) -> "CompiledKalman | CompiledNonlinear | None":
-        """The compiled step, of a model in normal noise."""
-        if self._is_for_core():
-            return CompiledKalman(self.learned_model, streams)
+        """The compiled step, of a linear model, or of any in normal noise."""
+        if isinstance(self.learned_model.start, LinearGaussian):
+            return CompiledKalman(self.learned_model, streams, self.likelihood)
         if self.likelihood is None:
             return CompiledNonlinear(self.learned_model, self.rule, streams)
         return None
@@ -416,10 +417,8 @@ class KalmanCell(Cell):
 
     def compiled_walk(self) -> "KalmanWalk | None":
         """Compiled steps of many streams, of a linear model in normal noise."""
-        return KalmanWalk(self.learned_model) if self._is_for_core() else None
-
-    def _is_for_core(self) -> bool:
-        return isinstance(self.learned_model.start, LinearGaussian) and self.likelihood is None
+        is_linear = isinstance(self.learned_model.start, LinearGaussian)
+        return KalmanWalk(self.learned_model) if is_linear and self.likelihood is None else None
 
 
 class PresentMatrices:
@@ -468,9 +467,13 @@ class PresentMatrices:
 class CompiledKalman:
     """The step of B streams, or one, of a linear filter by a function of the compiled core."""
 
-    def __init__(self, learned_model: LearnedModel, streams: int | None):
+    def __init__(
+        self, learned_model: LearnedModel, streams: int | None, likelihood: Likelihood | None
+    ):
         self._streams, self._is_composite = streams, not learned_model.noise.is_proper
         self._matrices = PresentMatrices(learned_model)
+        turns = None if likelihood is None else turns_for(learned_model.noise, likelihood)
+        self._observations_of = None if turns is None else turns.of_step
         self._step: CompiledStep
 
     def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
@@ -491,7 +494,8 @@ class CompiledKalman:
             self._step.set(**{name: np.ascontiguousarray(a)})
         matrices = {name: _batch_last(a) for name, a in sample.matrices().items()}
         usual = self._matrices.of_step
-        moments = call_with(self._step, matrices, usual, sample.z, *arrays)
+        arguments = self._step, matrices, usual, sample.z, *arrays
+        moments = call_with(*arguments, observations_of=self._observations_of)
         return None if moments is None else _step_of(sample.z, moments)
 
 

@@ -34,17 +34,15 @@ class Site(NamedTuple):
         """Λ⁻¹, `[d, d, ...]`, the covariance of its noise."""
         return inverse(self.precision)
 
-    @property
-    def linear(self) -> tf.Tensor:
-        """Λ ỹ, `[d, ...]`, the natural parameter beside the precision."""
-        return product(self.precision, self.target)
-
 
 def between(last: Site, following: Site, step: tf.Tensor) -> Site:
-    """The site at a fraction `step` of the way to the following one, in natural parameters."""
+    """The site at a fraction `step` of the way to the following one, in natural parameters.
+
+    Targets enter by their difference, beside which they may be large.
+    """
     precision = last.precision + step * (following.precision - last.precision)
-    linear = last.linear + step * (following.linear - last.linear)
-    return Site(product(inverse(precision), linear), precision)
+    way = step * product(following.precision, following.target - last.target)
+    return Site(last.target + product(inverse(precision), way), precision)
 
 
 def distance(last: Site, following: Site, q: Moments) -> tf.Tensor:
@@ -53,7 +51,8 @@ def distance(last: Site, following: Site, q: Moments) -> tf.Tensor:
     In standard deviations of q, and in shares of its covariance.
     """
     precision = following.precision - last.precision
-    linear = following.linear - last.linear - product(precision, q.mean)
+    linear = product(precision, following.target - q.mean)
+    linear += product(last.precision, following.target - last.target)
     square = quadratic(q.covariance, linear)
     share = tf.einsum("ij...,jk...->ik...", precision, q.covariance)
     d = share.shape[0]

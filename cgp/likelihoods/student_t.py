@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from cgp.likelihoods.base import trace
+from cgp.likelihoods.base import LEAST, Moments, Site, trace
 from cgp.likelihoods.variational import Variational
 
 
@@ -56,6 +56,24 @@ class StudentT(Variational):
     def step(self, turn: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """A whole step: that is expectation maximisation, which increases the likelihood."""
         return tf.ones_like(turn, dtype)
+
+    def site(self, z: tf.Tensor, q: Moments, last: Site, variance: tf.Tensor) -> Site:
+        """The site of the weight w̃, which is the observation in noise of variance σ²/w̃.
+
+        It has the derivatives of the expected log density, as for any `Variational`: automatic
+        differentiation takes five times as many operations.
+        """
+        del last
+        d = z.shape[0]
+        square = trace(q.covariance) + tf.add_n(tf.unstack(tf.square(z - q.mean)))
+        # (ν + d) / (ν + d E|z − g|²/σ²) times the precision d/σ² of the noise
+        precision = (self.degrees_of_freedom + d) / (
+            self.degrees_of_freedom * variance / d + square
+        )
+        raised = tf.maximum(precision, LEAST * d / trace(q.covariance))
+        eye = tf.eye(d, dtype=z.dtype)[(..., *[None] * precision.shape.rank)]
+        # z itself where nothing is raised, to the last bit: turns end
+        return Site(z + (1.0 - precision / raised) * (q.mean - z), raised * eye)
 
     def expected_log_density(
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor

@@ -110,6 +110,18 @@ class StepMoments(NamedTuple):
         return StepMoments(self.predicted.map(function), self.filtered.map(function), joint)
 
 
+class NormalObservations(NamedTuple):
+    """Normal observations of a step in place of those with a likelihood, working values."""
+
+    z: np.ndarray  # `[m, B]`, NaN where missing
+    R: np.ndarray  # The covariance of their noise, `[m, m, B]`; where missing that of the model
+
+
+ObservationsOf = Callable[..., NormalObservations | None]
+"""Of observations `[m, B]`, H, R, and mean and factor of the state before them, batch last; None
+where no normal observations stand for these."""
+
+
 class CompiledStep:
     """A step of B streams, whose matrices are the same from step to step unless they are set.
 
@@ -147,6 +159,7 @@ class CompiledStep:
         shapes = {
             name: axes if is_scalar else (*axes, size // halves) for name, size in sizes.items()
         }
+        self._shape_of_z = (*axes, m // halves)
         components, (_, real, of_mean) = m // halves, _moment_types(dtype, is_composite)
         pairs = None
         if components > 1 and not predicts_first:
@@ -164,6 +177,19 @@ class CompiledStep:
             matrix.data, matrix.batch = a.ctypes.data, a.shape[-1]
             if name == "Q_factor":
                 self._arguments.q = a.shape[1]
+
+    def working(self, z: np.ndarray) -> np.ndarray:
+        """Working values `[m, B]` of observations `[M]` or `[B, M]`."""
+        if self._is_composite:
+            z = np.concatenate([z.real, z.imag], axis=-1)
+        return np.ascontiguousarray(np.moveaxis(z.reshape(-1, z.shape[-1]), 0, -1))
+
+    def as_observed(self, z: np.ndarray) -> np.ndarray:
+        """Inverts `working`."""
+        if self._is_composite:
+            real, imaginary = np.split(z, 2)
+            z = real + 1j * imaginary
+        return np.moveaxis(z, -1, 0).reshape(self._shape_of_z)
 
     def __call__(self, z: np.ndarray, mean: np.ndarray, chol: np.ndarray) -> StepMoments | None:
         """Takes one observation of each stream, `[M]` or `[B, M]`, and replaces the state in place.
@@ -279,9 +305,18 @@ def _of_one_component(predicted: Marginals) -> JointMoments:
 
 
 def call_with(
-    step: Any, matrices: dict[str, np.ndarray], usual: StepMatrices, *arguments: Any
+    step: Any,
+    matrices: dict[str, np.ndarray],
+    usual: StepMatrices,
+    *arguments: Any,
+    observations_of: ObservationsOf | None = None,
 ) -> Any:
-    """Calls a step with matrices in place of its usual ones, batch last, for this call alone."""
+    """Calls a step with matrices in place of its usual ones, batch last, for this call alone.
+
+    `observations_of` replaces observations that have a likelihood.
+    """
+    if observations_of is not None:
+        return _call_with_likelihood(step, matrices, usual, observations_of, *arguments)
     if not matrices:
         return step(*arguments)
     step.set(**matrices)
@@ -289,6 +324,30 @@ def call_with(
         return step(*arguments)
     finally:
         step.set(**{name: getattr(usual, name) for name in matrices})
+
+
+def _call_with_likelihood(
+    step: CompiledStep,
+    matrices: dict[str, np.ndarray],
+    usual: StepMatrices,
+    observations_of: ObservationsOf,
+    z: np.ndarray,
+    mean: np.ndarray,
+    chol: np.ndarray,
+) -> StepMoments | None:
+    """`call_with` of observations that are replaced by normal ones."""
+    H, R = (matrices.get(name, getattr(usual, name)) for name in ("H", "R"))
+    normal = observations_of(step.working(z), H, R, mean, chol)
+    if normal is None:
+        return None
+    observation = step.as_observed(normal.z)
+    moments = call_with(step, matrices | {"R": normal.R}, usual, observation, mean, chol)
+    if moments is None:
+        return None
+    # z is read as the observation that stands for it, so that innovations are of that.
+    shift = np.where(np.isnan(z), 0.0, z - observation)
+    predicted = moments.predicted._replace(mean=moments.predicted.mean + shift)
+    return moments._replace(predicted=predicted)
 
 
 # --- steps of any batch of streams, which keep no state ------------------------------------------
@@ -313,6 +372,7 @@ class CoreStep:
         z: np.ndarray,
         mean: np.ndarray,
         chol: np.ndarray,
+        observations_of: ObservationsOf | None = None,
     ) -> StepMoments | None:
         """Takes an observation of each stream, `[B, M]`, and replaces their states in place."""
         with self._mutex:
@@ -320,7 +380,9 @@ class CoreStep:
                 self._steps[len(z)] = CompiledStep(self.matrices, len(z), self._is_composite)
             step = self._steps[len(z)]
             step.set(drift=drift)
-            return call_with(step, matrices, self.matrices, z, mean, chol)
+            return call_with(
+                step, matrices, self.matrices, z, mean, chol, observations_of=observations_of
+            )
 
 
 _core_steps: weakref.WeakKeyDictionary[LinearGaussian, CoreStep] = weakref.WeakKeyDictionary()
@@ -333,6 +395,7 @@ def moments_by_core(
     z: np.ndarray,
     inputs: np.ndarray | None,
     matrices: dict[str, np.ndarray],
+    observations_of: ObservationsOf | None = None,
 ) -> tuple[np.ndarray, np.ndarray, StepMoments | None] | None:
     """A step of streams of a model; None where the core cannot take it.
 
@@ -343,6 +406,7 @@ def moments_by_core(
         z: The observations, `[..., M]`; NaN where missing.
         inputs: Known inputs, working values, `[..., k]`.
         matrices: Matrices of this step, `[..., rows, columns]`, by the names of `StepMatrices`.
+        observations_of: Replaces observations that have a likelihood; None in normal noise.
 
     Returns:
         Mean and factor of the state predicted next, and the moments of the step, with the batch
@@ -384,6 +448,7 @@ def moments_by_core(
         np.broadcast_to(z, (*batch, z.shape[-1])).reshape(-1, z.shape[-1]),
         next_mean,
         next_chol,
+        observations_of,
     )
 
     def batch_first(a: np.ndarray) -> np.ndarray:

@@ -75,6 +75,21 @@ def updated_by(
     return after, log_likelihood
 
 
+class Signal(NamedTuple):
+    """The normal prediction of a signal, working values, batch last."""
+
+    mean: tf.Tensor  # `[m, B]`
+    covariance: tf.Tensor  # `[m, m, B]`
+
+
+class _Problem(NamedTuple):
+    """What the sites of a step depend on, in real coordinates, `[d, …, m, B]`."""
+
+    q: Moments  # The posterior of the signal
+    target: tf.Tensor  # The observation
+    variance: tf.Tensor  # The variance of its noise, `[m, B]`
+
+
 class StepSites:
     """The sites of the components of an observation; in a complex form likelihoods are circular."""
 
@@ -85,13 +100,7 @@ class StepSites:
 
     def first(self, affine: Affine, measurement: Measurement, state: State) -> Measured:
         """The first sites: of normal noise, or, where z is no signal, of next to no precision."""
-        q, target, variance = self._problem(affine, measurement, state)
-        d = target.shape[0]
-        eye = tf.eye(d, dtype=variance.dtype)[..., None, None]
-        if self.start_from_noise:
-            return self._measured(Site(target, d * eye / variance), measurement.z)
-        spread = _LITTLE * (trace(q.covariance) + variance)
-        return self._measured(Site(q.mean, eye / spread), measurement.z)
+        return self._first(self._problem(affine, measurement, state), measurement)
 
     def renewed(
         self,
@@ -102,7 +111,82 @@ class StepSites:
         turn: tf.Tensor,
     ) -> Measured:
         """The next sites, by the state after the last ones; arguments as for `first`."""
-        q, target, variance = self._problem(affine, measurement, state, last)
+        problem = self._problem(affine, measurement, state, last)
+        return self._renewed(problem, measurement, last, turn)
+
+    def completed(
+        self, affine: Affine, measurement: Measurement, state: State, last: Measured
+    ) -> Measured:
+        """The last sites, with the correction of their log likelihood: NaN unless they agree."""
+        problem = self._problem(affine, measurement, state, last)
+        return self._completed(problem, measurement, last)
+
+    def first_of_signal(self, signal: Signal, measurement: Measurement) -> Measured:
+        """`first`, of a signal that is predicted so."""
+        return self._first(self._in_coordinates(signal, measurement), measurement)
+
+    def renewed_in_turns(
+        self,
+        signal: Signal,
+        measurement: Measurement,
+        last: Measured,
+        turn: tf.Tensor,
+        turns: tf.Tensor,
+    ) -> Measured:
+        """The sites after so many more turns, or once they agree with a signal predicted so.
+
+        The posterior is that of a filter whose state is the signal itself.
+        """
+
+        def again(count: tf.Tensor, last: Measured) -> tuple[tf.Tensor, Measured]:
+            posterior = self._posterior(signal, measurement, last)
+            problem = self._in_coordinates(posterior, measurement)
+            return count + 1, self._renewed(problem, measurement, last, turn + count)
+
+        def goes_on(count: tf.Tensor, last: Measured) -> tf.Tensor:
+            change = tf.reduce_max(last.change)
+            return (count < turns) & (change > accuracy(change.dtype))
+
+        return tf.while_loop(goes_on, again, (tf.constant(0), last))[1]
+
+    def completed_by_signal(
+        self, signal: Signal, measurement: Measurement, last: Measured
+    ) -> Measured:
+        """`completed`, of a signal that is predicted so."""
+        posterior = self._posterior(signal, measurement, last)
+        return self._completed(self._in_coordinates(posterior, measurement), measurement, last)
+
+    def distance(self, signal: Signal, before: Measured, after: Measured) -> tf.Tensor:
+        """The distance of sites, in standard deviations of a signal, `[m, B]`."""
+        q = Moments(self._coordinates(signal.mean), self._blocks(signal.covariance))
+        return distance(self._site(before), self._site(after), q)
+
+    def _posterior(self, signal: Signal, measurement: Measurement, last: Measured) -> Signal:
+        """The moments of a signal given the normal observations of its sites."""
+        reduction = _reduction(signal.covariance, last.R, measurement.observed)
+        mean = last.z + matvec(reduction, signal.mean - last.z)
+        return Signal(mean, matmul(reduction, signal.covariance))
+
+    def _completed(self, problem: _Problem, measurement: Measurement, last: Measured) -> Measured:
+        q, target, variance = problem
+        correction = self._likelihood.correction(target, q, self._site(last), variance)
+        correction = tf.reduce_sum(correction * measurement.observed[: correction.shape[0]], axis=0)
+        agrees = last.change <= 1e3 * accuracy(correction.dtype)
+        return last._replace(correction=tf.where(agrees, correction, nan(correction.dtype)))
+
+    def _first(self, problem: _Problem, measurement: Measurement) -> Measured:
+        q, target, variance = problem
+        d = target.shape[0]
+        eye = tf.eye(d, dtype=variance.dtype)[..., None, None]
+        if self.start_from_noise:
+            return self._measured(Site(target, d * eye / variance), measurement.z)
+        spread = _LITTLE * (trace(q.covariance) + variance)
+        return self._measured(Site(q.mean, eye / spread), measurement.z)
+
+    def _renewed(
+        self, problem: _Problem, measurement: Measurement, last: Measured, turn: tf.Tensor
+    ) -> Measured:
+        q, target, variance = problem
         before = self._site(last)
         after = self._likelihood.site(target, q, before, variance)
         after = between(before, after, self._likelihood.step(turn, variance.dtype))
@@ -111,16 +195,6 @@ class StepSites:
         )
         # Where nothing moved, the derivative of the distance is infinite.
         return self._measured(after, measurement.z)._replace(change=tf.stop_gradient(change))
-
-    def completed(
-        self, affine: Affine, measurement: Measurement, state: State, last: Measured
-    ) -> Measured:
-        """The last sites, with the correction of their log likelihood: NaN unless they agree."""
-        q, target, variance = self._problem(affine, measurement, state, last)
-        correction = self._likelihood.correction(target, q, self._site(last), variance)
-        correction = tf.reduce_sum(correction * measurement.observed[: correction.shape[0]], axis=0)
-        agrees = last.change <= 1e3 * accuracy(correction.dtype)
-        return last._replace(correction=tf.where(agrees, correction, nan(correction.dtype)))
 
     def updated(
         self, affine: Affine, measured: Measured, measurement: Measurement, state: State
@@ -150,8 +224,8 @@ class StepSites:
 
     def _problem(
         self, affine: Affine, measurement: Measurement, state: State, last: Measured | None = None
-    ) -> tuple[Moments, tf.Tensor, tf.Tensor]:
-        """The moments of the signal, the observation, and the variance of its noise.
+    ) -> _Problem:
+        """The problem of the sites after a state.
 
         The signal is `A x + b + e`, e being what linearisation leaves. The state describes x alone:
         the information of the last sites on e is found here.
@@ -168,10 +242,15 @@ class StepSites:
                 mean, rows = last.z + matvec(reduction, mean - last.z), matmul(reduction, rows)
                 spread = matmul(reduction, spread)
             covariance = matmul(rows, adjoint(rows)) + spread
-        blocks = self._blocks(covariance) + tf.zeros_like(tf.math.real(measurement.z[:1]))
+        return self._in_coordinates(Signal(mean, covariance), measurement)
+
+    def _in_coordinates(self, signal: Signal, measurement: Measurement) -> _Problem:
+        """The problem of the sites of a signal of known moments."""
+        blocks = self._blocks(signal.covariance) + tf.zeros_like(tf.math.real(measurement.z[:1]))
         variance = trace(self._blocks(measurement.R)) + tf.zeros_like(blocks[0, 0])
         z = tf.where(measurement.observed > 0.0, measurement.z, tf.ones_like(measurement.z))
-        return Moments(self._coordinates(mean), blocks), self._coordinates(z), variance
+        q = Moments(self._coordinates(signal.mean), blocks)
+        return _Problem(q, self._coordinates(z), variance)
 
     def _coordinates(self, a: tf.Tensor) -> tf.Tensor:
         """Working values `[m, B]` in real coordinates, `[d, m, B]`."""

@@ -7,6 +7,7 @@ J the derivative of a step by the state before it, adds to the gradient v by eac
 from the states after it.
 """
 
+import math
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
@@ -32,10 +33,16 @@ from cgp.statespace.linearization.likelihood_update import (
     accuracy,
     updated_by,
 )
+from cgp.statespace.linearization.native_sites import LinearSystem, SitesAlongFilter, turns_of
 from cgp.statespace.linearization.nonlinear_step import AlongSeries, SeriesNoise, along_series
 from cgp.statespace.linearization.rules import Affine, Rule
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.tensorflow_private import is_recorded
+
+# A loop over a series with a likelihood is compiled after so many filters by the core, of so many
+# steps each.
+_FILTERS = 1000
+_STEPS_OF_FILTER = 1000
 
 # A loop over a series is compiled once functions have been evaluated this often for each component
 # of an observation: as long as that takes, and as long as the loop takes to compile.
@@ -97,10 +104,12 @@ class Stepper:
         self.model, self.rule = model, rule
         self.iterations = 0 if rule is None else rule.iterations
         self.damping = 0.0 if rule is None else rule.damping
-        self._sites = None if likelihood is None else StepSites(likelihood, form or ProperForm())
+        self._likelihood, self._form = likelihood, form or ProperForm()
+        self._sites = None if likelihood is None else StepSites(likelihood, self._form)
         self._at_once = graph_of(self._at_all)
         self._all_steps = graph_of(self._every_step)
         self._evaluations = 0  # of functions, in steps by the core
+        self._filters = 0  # by the core, in turns with the sites of a likelihood
 
     @cached_property
     def _compiled_forward(self) -> Callable[..., Any]:
@@ -143,6 +152,27 @@ class Stepper:
         model, rule = cast("NonlinearGaussian", self.model), cast("Rule", self.rule)
         return along_series(model, rule, noise, start)
 
+    def _sites_by_core(self, system: StepSystem, start: State) -> Measured | None:
+        """The sites along the filter of a linear model, without gradient, by the compiled core.
+
+        None where it does not serve. This takes longer than a loop that XLA has compiled, which
+        takes seconds: the loop is compiled once that would have paid.
+        """
+        likelihood, paid = self._likelihood, self._filters >= _FILTERS
+        if self.model is not None or likelihood is None or paid or is_recorded():
+            return None
+        if not native.serves(system.z, system.R):
+            return None
+        steps, components, series = system.z.shape
+        turns = turns_of(likelihood, self._form.multiplicity, components, system.z.dtype)
+        matrices = LinearSystem(*(getattr(system, a).numpy() for a in LinearSystem._fields))
+        measurement = Measurement(*(a.numpy() for a in system.measurement))
+        state = State(*(a.numpy() for a in start))
+        along = SitesAlongFilter(turns, matrices, measurement, state)
+        measured = along.measured()
+        self._filters += along.filters * math.ceil(steps * series / _STEPS_OF_FILTER)
+        return measured
+
     def _affine(self, name: str, system: StepSystem, state: State) -> Affine:
         """A function as an affine one of a state."""
         if self.model is None or self.rule is None:
@@ -160,6 +190,10 @@ class Stepper:
         by_core = self._by_core(system, start) if self._is_for_core(system) else None
         if by_core is not None and not is_recorded():
             return Linearized(_tensors(by_core.transition), _tensors(by_core.observation))
+        measured = self._sites_by_core(system, start)
+        if measured is not None:
+            affine = Affine(system.F, system.b, None), Affine(system.H, system.d, None)
+            return Linearized(*affine, measured)
         every = self._all_steps if tf.executing_eagerly() else self._every_step
         if system.z.shape[0] == 1:
             return every(system, State(*(a[None] for a in start)))[1]

@@ -43,6 +43,7 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
+from cgp.statespace.linearization.native_sites import turns_for
 from cgp.statespace.models.initial_states import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.model_base import as_dtype
@@ -398,10 +399,10 @@ def step(
     if state is not None:
         mean, chol = checked_state(noise, state)
         check_batches(state_mean=(mean, 1), state_chol=(chol, 2), z=(z, 1))
-    is_plain = all(a is None for a in (arrived, rule, likelihood))
+    is_plain = all(a is None for a in (arrived, rule))
     if is_plain and isinstance(model, LinearGaussian) and tf.executing_eagerly():
         arrays = None if state is None else (mean.numpy(), chol.numpy())
-        result = _step_by_core(noise, arrays, np.asarray(z), inputs, matrices)
+        result = _step_by_core(noise, arrays, np.asarray(z), inputs, matrices, likelihood)
         if result is not None:
             return result
     if state is not None:
@@ -460,8 +461,13 @@ def _step_by_core(
     z: np.ndarray,
     inputs: Any,
     matrices: dict[str, np.ndarray],
+    likelihood: Likelihood | None,
 ) -> tuple[StateArrays, Step] | None:
     """The step of a linear model from a state, working values; None where the core has none."""
+    observations_of = None
+    if likelihood is not None:
+        likelihood.check(z)
+        observations_of = turns_for(model, likelihood).of_step
     if state is None:
         if model.initial == "diffuse":
             check_diffuse(model, np.nan_to_num(z[..., None, :]))
@@ -470,7 +476,7 @@ def _step_by_core(
         series = None if inputs is None else inputs[..., None, :]
         inputs = known_inputs(model, series, 1)
         inputs = None if inputs is None else inputs.numpy()[..., 0, :]
-    result = moments_by_core(model, *state, z, inputs, matrices)
+    result = moments_by_core(model, *state, z, inputs, matrices, observations_of)
     if result is None:
         return None
     mean, chol, moments = result
