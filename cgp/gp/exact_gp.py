@@ -24,6 +24,7 @@ from cgp.linalg import cholesky, stored_cholesky
 from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.keras_private import in_stateless_scope
+from cgp.training.post_updates import leave_out_of_loss
 from cgp.training.saving import Outputs, Served, registered_config
 
 
@@ -106,6 +107,8 @@ class ExactGP(MaximumLikelihoodGP):
         self._chol = empty_variable(3, complex_dtype(real) if self._process.is_proper else real)
         self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
         self._watch(self._factorize, state_is_weights=False)
+        if self._sites.are_needed:  # the loss factorises the covariance of normal data
+            leave_out_of_loss(self)
         self.built = True
 
     # --- the factor of the data ----------------------------------------------------------------

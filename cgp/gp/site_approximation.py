@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import tensorflow as tf
 
+from cgp import native
 from cgp.distributions.forms import SecondMoments
 from cgp.gp.data import Data, StoredData, empty_variable
 from cgp.gp.noise import SampleNoise
@@ -156,7 +157,7 @@ class SiteApproximation(tf.Module):
         super().__init__()
         self._process, self._stored, self._posterior = process, stored, posterior
         self.are_needed = process.likelihood is not None
-        self._compiled = graph_of(self._converged)
+        self._compiled = graph_of(self._converged_by_core)
         if self.are_needed:
             self._z = empty_variable(2, stored.z.dtype)
             self._variance = empty_variable(2, stored.x.dtype)
@@ -185,6 +186,11 @@ class SiteApproximation(tf.Module):
         update = _SiteUpdate(self._process, data)
         lost = tf.cast(tf.where(failed, np.nan, 0.0), change.dtype)
         return NormalData(update.normal(site), update.correction(site, q) + lost)
+
+    def _converged_by_core(self, data: Data) -> tuple[tf.Tensor, Site, Moments]:
+        """`_converged` in a graph of its own, in which the compiled core may filter and smooth."""
+        with native.own_graph():
+            return self._converged(data)
 
     def _converged(self, data: Data) -> tuple[tf.Tensor, Site, Moments]:
         """The move of the posterior in the last iteration, the sites of data, and the posterior."""

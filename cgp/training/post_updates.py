@@ -177,6 +177,7 @@ class _PostUpdate:
     def __init__(self, variables: tuple, update: Callable[[], None], snapshot: Any) -> None:
         self.variables, self.update, self.snapshot = variables, update, snapshot
         self.is_current = False
+        self.is_of_loss = True  # whether the loss reads the state
         self._present_values = PresentValues(variables)
         self._comparison = _Comparison(b"", b"", True)
 
@@ -344,6 +345,15 @@ def register_post_update(
     if getattr(layer, "_post_updates", None) is None:
         layer._post_updates = _Registry()
     layer._post_updates.updates.append(_PostUpdate(variables, update, snapshot))
+
+
+def leave_out_of_loss(layer: keras.layers.Layer) -> None:
+    """Says that the loss of a layer reads none of its states: they are recomputed after a fit.
+
+    An `Objective` then evaluates the loss without them.
+    """
+    for update in _updates(layer):
+        update.is_of_loss = False
 
 
 def check_variables(variables: Iterable[keras.Variable]) -> None:
@@ -527,14 +537,15 @@ def refresh_all(
 
 @contextlib.contextmanager
 def all_refreshed(model: keras.layers.Layer, variables: Iterable[keras.Variable]) -> Iterator[None]:
-    """A context in which all states are current, so that layers need not refresh them.
+    """A context in which all states of a loss are current, so that layers need not refresh them.
 
     A graph made in it has each update once, where a layer that calls `refresh` would add another.
     The variables must not change inside.
     """
     updates = list(_updates_inside(model, variables))
     for update in updates:
-        update.run_if_stale()
+        if update.is_of_loss:
+            update.run_if_stale()
         update.is_current = True
     try:
         yield

@@ -34,6 +34,7 @@ from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.online.online_step import StateArrays
 from cgp.training import confirm, invalidate, refresh
+from cgp.training.post_updates import leave_out_of_loss
 from cgp.training.saving import Served, ServedStep, registered_config
 
 _SHARED_PLACES = "all series of a StateSpaceGP go on together, over a line"
@@ -140,6 +141,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
         if self._sites.are_needed:
             self._watch(self._renew_sites, state_is_weights=False)
+            leave_out_of_loss(self)
         self.built = True
 
     def _cell(self, states: int) -> ProcessCell:

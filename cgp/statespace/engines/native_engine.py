@@ -72,10 +72,11 @@ def smooth(system: KalmanSystem, means: tf.Tensor, chols: tf.Tensor) -> list[tf.
     The filtered moments are shaped likewise. No gradient flows to the system.
     """
     transition, noise_factor, b = map(tf.stop_gradient, (system.F, system.Q_factor, system.b))
-    if not native.serves(transition, noise_factor, b, means, chols):
+    if not native.serves_here(transition, noise_factor, b, means, chols):
         return None
     inputs = {"transition": transition, "noise_factor": noise_factor, "b": b}
-    return native.attempt("CgpKalmanSmoother", **inputs, means=means, chols=chols)
+    values = native.attempt("CgpKalmanSmoother", **inputs, means=means, chols=chols)
+    return None if values is None else _shaped(values, [means.shape, *[chols.shape] * 3])
 
 
 def _run(op: str, system: KalmanSystem) -> Any:
