@@ -305,10 +305,10 @@ class KalmanCell(Cell):
         series = Series(model, z, inputs=inputs)
         system, start, H, R, d = of_one_step(series)
         forms = (model.form, model.observation_form)
-        after, predicted, filtered, covariance = update_and_predict(
+        next_state, predicted, filtered, covariance = update_and_predict(
             *forms, system, H, R, d, start, None
         )
-        mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in after)
+        mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in next_state)
         if correction is not None:  # NaN where no normal posterior was found
             mean += real_as(0.0 * correction, mean.dtype)
         first = functools.partial(tf.experimental.numpy.moveaxis, source=-1, destination=0)
@@ -335,9 +335,9 @@ class KalmanCell(Cell):
         model, inputs, _ = self._linearized(model, samples.z, samples.inputs)
         block = process_block(model, samples.z, inputs)
         last = None if block.inputs is None else block.inputs[..., -1, :]
-        after = ahead(model, block.last_mean, block.last_chol, last, samples.z[..., -1, :])
+        next_state = ahead(model, block.last_mean, block.last_chol, last, samples.z[..., -1, :])
         moments = StepMoments(block.predicted, block.states, block.joint)
-        return self.from_stored(after), _step_of(samples.z, moments)
+        return self.from_stored(next_state), _step_of(samples.z, moments)
 
     # --- series ----------------------------------------------------------------------------------
 
@@ -378,8 +378,8 @@ class KalmanCell(Cell):
             result.filtered_chols[..., -1, :, :], result.filtered_covariances[..., -1, :, :]
         )
         mean = result.filtered_means[..., -1, :]
-        after = ahead(series.model, mean, chol, last, samples.z[..., -1, :])
-        return Piece(self.from_stored(after), outputs(series, result), loss)
+        next_state = ahead(series.model, mean, chol, last, samples.z[..., -1, :])
+        return Piece(self.from_stored(next_state), outputs(series, result), loss)
 
     def output_spec(self, samples: Sample) -> dict[str, keras.KerasTensor]:
         """The shapes and dtypes of the moments of series `[B, T, M]`."""
@@ -476,7 +476,7 @@ class CompiledKalman:
         self._observations_of = None if turns is None else turns.of_step
         self._step: CompiledStep
 
-    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
+    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, layer_weights: bytes) -> bool:
         """Whether the core is there, and tells all observations that the present R rules out."""
         if native.core().ops is None:
             return False
@@ -507,7 +507,7 @@ class CompiledNonlinear:
         self._matrices = PresentMatrices(learned_model)
         self._step: NonlinearStep
 
-    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
+    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, layer_weights: bytes) -> bool:
         """Whether the core is there, and tells all observations that the present R rules out."""
         if native.core().ops is None:
             return False
@@ -538,7 +538,7 @@ class KalmanWalk:
         self._matrices = PresentMatrices(learned_model)
         self._walk = CompiledWalk(not learned_model.noise.is_proper, predicts_first=False)
 
-    def serves(self, values: bytes) -> bool:
+    def serves(self, layer_weights: bytes) -> bool:
         """Whether the core is there, and tells all observations that the present R rules out."""
         if native.core().ops is None:
             return False

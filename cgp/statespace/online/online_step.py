@@ -433,17 +433,17 @@ def step(
     if correction is not None:  # NaN, in a graph, where no normal posterior was found
         mean += real_as(0.0 * correction[..., :1], mean.dtype)
     predicted, filtered = (with_pseudo_variance(*map(first, a)) for a in (predicted, filtered))
-    after = StateArrays(model.form.join(mean), chol)
+    next_state = StateArrays(model.form.join(mean), chol)
     observation = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
     if present is not None:
         observation = tf.where(series.first(present)[..., None], observation, series.nothing)
-    after, predicted, deviation, filtered = _checked(
-        series, after, predicted, filtered, observation
+    next_state, predicted, deviation, filtered = _checked(
+        series, next_state, predicted, filtered, observation
     )
     joint = joint_of(model.observation_form, first(covariance))
     if tf.executing_eagerly():
         joint = joint.map(np.asarray)
-    return after, Step(predicted, deviation, filtered, joint)
+    return next_state, Step(predicted, deviation, filtered, joint)
 
 
 def _check_without_time(model: LinearGaussian) -> None:
