@@ -247,6 +247,11 @@ class Trainer(Saving):
                 "validation_freq": validation_freq,
             }
             epochs = 1 if epochs is None else epochs
+            optimizer = getattr(self, "optimizer", None)
+            if self.built and optimizer is not None and not optimizer.built:
+                with self.distribute_strategy.scope():
+                    # Else its variables are made in the first step, which is then traced twice.
+                    optimizer.build(self.trainable_variables)
             fit = functools.partial(super().fit, x, y, batch_size, epochs, verbose, **arguments)
             with self._in_batches(x, steps_per_epoch):
                 history = divergence.guarded(self, fit, callbacks)
