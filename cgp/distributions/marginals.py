@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
 import numpy as np
 import scipy.special
 
-from cgp.distributions.complex_normal import ComplexNormal
+from cgp.distributions.complex_normal import ComplexNormal, check_probability
 from cgp.linalg.arguments import as_numbers
 from cgp.linalg.short_repr import short_repr
 from cgp.observations import check_same_labels
@@ -239,8 +239,7 @@ def _singular_square(v: np.ndarray, S: np.ndarray) -> np.ndarray:
 
 def within_gate(step: Step, probability: float) -> np.ndarray:
     """Whether each observation of a step lies inside its gate: `cgp.metrics.gate`."""
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability of a gate must be between 0 and 1, got {probability!r}")
+    check_probability(probability, "probability of a gate")
     observed = ~np.isnan(step.innovation)
     count = observed.sum(axis=-1) if step.joint else observed.astype(int)
     degrees = count * (2 if np.iscomplexobj(step.innovation) else 1)

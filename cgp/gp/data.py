@@ -8,14 +8,13 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.axes import as_code, remedy
-from cgp.gp.measurements import Measurements
+from cgp.gp.measurements import WORDS, Measurements
 from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
 from cgp.kernels.functionals import VALUES, Functional
 from cgp.kernels.points import LARGEST, as_points, within
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_complex, is_nan
 from cgp.observations import as_observations, check_same_labels, components
 
-_WORDS = ("derivative", "value")
 _MOST_DIMENSIONS = 3  # of x where z has the same shape: more are samples of series
 
 
@@ -581,7 +580,7 @@ def saved_data(
         derivative, width = (
             np.asarray(store[name]) if name in store else None for name in ("derivative", "width")
         )
-        words = None if derivative is None else np.where(derivative, *_WORDS)
+        words = None if derivative is None else np.where(derivative, *reversed(WORDS))
         measurements = Measurements(words, width)
         data = as_data(
             inputs,

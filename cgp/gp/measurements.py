@@ -9,7 +9,8 @@ import tensorflow as tf
 from cgp.kernels.functionals import VALUES, Functional
 from cgp.linalg.arguments import ArrayLike, is_nan
 
-_WORDS = ("value", "derivative")
+WORDS = ("value", "derivative")
+"""What a sample may be an observation of."""
 
 
 class Measurements(NamedTuple):
@@ -60,7 +61,7 @@ class Measurements(NamedTuple):
                 'observed must be "value" or "derivative", one word or one for each sample, got '
                 f"{self.observed!r}"
             )
-        unknown = [str(word) for word in words.ravel() if word not in _WORDS]
+        unknown = [str(word) for word in words.ravel() if word not in WORDS]
         if unknown:
             raise ValueError(
                 f'observed must be "value" or "derivative", got {unknown[0]!r}; the mean over an '

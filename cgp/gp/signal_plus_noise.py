@@ -28,7 +28,7 @@ from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.functionals import VALUES, Functional, moments_of_samples
 from cgp.likelihoods.base import Likelihood
 from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
-from cgp.linalg.arguments import as_complex, squared_modulus
+from cgp.linalg.arguments import as_complex, is_nan, squared_modulus
 from cgp.linalg.composite import interleave
 from cgp.training.parameters import Parameter, named_parameters
 
@@ -239,7 +239,13 @@ class SignalPlusNoise:
 
     def sample_mean(self, data: Data) -> tf.Tensor | None:
         """What the samples of data measure of the mean function, `[X, N]`; None for zero."""
-        return None if self.mean is None else self.mean.evaluate_samples(data.x, data.functional)
+        mean = None if self.mean is None else self.mean.evaluate_samples(data.x, data.functional)
+        if mean is None:
+            return None
+        # NaN marks missing observations, and the mean must not make one.
+        if tf.executing_eagerly() and np.isnan(mean).any():
+            raise ValueError(f"the mean function {self.mean!r} is NaN at some of the samples")
+        return tf.where(is_nan(mean), tf.constant(complex(np.inf, np.inf), mean.dtype), mean)
 
     def basis(self, x: tf.Tensor, functional: Functional = VALUES) -> tf.Tensor | None:
         """The working basis of a marginalised trend at points, `[..., m, q]`, or None."""

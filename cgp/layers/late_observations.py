@@ -1,5 +1,7 @@
 """Observations that come late to a Kalman filter, and states of the past given what came since."""
 
+import contextlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -44,7 +46,12 @@ def late_step(cell: KalmanCell, stream: Stream | None, sample: Sample, steps_ago
     Raises:
         ValueError: A time beyond the horizon; a second observation of a model of functions.
     """
-    stream, past, number = _past_at(stream, steps_ago, "late_by")
+    with contextlib.nullcontext() if stream is None else stream.mutex:
+        return _late_step(cell, *_past_at(stream, steps_ago, "late_by"), sample)
+
+
+def _late_step(cell: KalmanCell, stream: Stream, past: Past, number: int, sample: Sample) -> Step:
+    """`late_step` after the step of a number, while no other thread takes a step."""
     later = [(step.sample, step.advances) for step in past.steps[number:]]
     at_time = past.steps[number].sample
     fills_gaps = np.all(np.isnan(at_time.z) | np.isnan(sample.z))
@@ -107,7 +114,7 @@ def _past_at(stream: Stream | None, steps_ago: int, name: str) -> tuple[Stream, 
         count = 0 if past is None else sum(step.advances for step in past.steps)
         within = "" if past is None else f", within its horizon of {past.horizon}"
         raise ValueError(
-            f"{name} reaches {steps_ago} steps before the latest one, but the filter has taken "
+            f"{name} reaches {steps_ago} steps before the latest one, but the filter keeps "
             f"{count}{within}: a time before them cannot be changed or looked at"
         )
     return stream, past, number

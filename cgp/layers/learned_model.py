@@ -87,6 +87,11 @@ class Matrix(HyperparameterLayer):
         array = _finite(value)
         constraint = COMPLEX if np.iscomplexobj(array) else REAL
         self._is_fixed = np.asarray(fixed)
+        if self._is_fixed.dtype.kind in "iufc" and self._is_fixed.size:
+            raise TypeError(
+                "fixed must be bool, True for each element that is held fixed, got "
+                f"{self._is_fixed.dtype}"
+            )
         if self._is_fixed.dtype == bool:
             constraint, fixed = _with_fixed_elements(constraint, array, self._is_fixed), ()
         self.declare_parameters({"value": (array, constraint)}, fixed, priors)

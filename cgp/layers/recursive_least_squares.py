@@ -15,6 +15,7 @@ from cgp.linalg.batch_last import dot
 from cgp.online.cell import Cell, Sample
 from cgp.online.online import Online
 from cgp.statespace.engines.filter_step import State, marginals_of, update, with_pseudo_variance
+from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.native_step import NOT_FINITE, CompiledStep, StepMatrices
 from cgp.statespace.online.online_step import StateArrays
 
@@ -57,8 +58,20 @@ class LeastSquaresCell(Cell):
         """An observation, and its regressors `[n]`."""
         return Sample(
             z=tf.TensorSpec([], tf.complex128, "z"),
-            inputs=tf.TensorSpec([self.taps], tf.complex128, "inputs"),
+            inputs=tf.TensorSpec([self.taps], tf.complex128, "regressors"),
         )
+
+    def check(
+        self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
+    ) -> tuple[Sample, int | None]:
+        """Checks a sample or block as every cell; there is a row of regressors for each sample."""
+        if sample.inputs is not None and np.ndim(sample.inputs) <= along:
+            expected = ["T"] * along + [str(self.taps)]
+            raise ValueError(
+                f"regressors must be [{', '.join(expected)}], or with an axis of streams before, "
+                f"got shape {np.shape(sample.inputs)}"
+            )
+        return super().check(sample, missing, along)
 
     def step(self, state: StateArrays, sample: Sample) -> tuple[StateArrays, Step]:
         """Predicts observations `[B]`, updates the coefficients with them, and forgets."""
@@ -183,16 +196,20 @@ class RecursiveLeastSquares(Online):
         name: str | None = None,
         **kwargs: Any,
     ):
-        if taps != int(taps) or taps < 1:
-            raise ValueError(f"taps must be a whole number, at least 1, got {taps!r}")
-        if not 0.0 < forgetting <= 1.0:
+        numbers = {
+            "forgetting": forgetting,
+            "initial_variance": initial_variance,
+            "noise_variance": noise_variance,
+        }
+        for argument, number in numbers.items():
+            if not isinstance(number, int | float | np.integer | np.floating):
+                raise TypeError(f"{argument} must be a real number, got {number!r}")
+            if not 0.0 < number < np.inf:
+                raise ValueError(f"{argument} must be positive and finite, got {number!r}")
+        if forgetting > 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}")
-        variances = {"initial_variance": initial_variance, "noise_variance": noise_variance}
-        for argument, variance in variances.items():
-            if not 0.0 < variance < np.inf:
-                raise ValueError(f"{argument} must be positive and finite, got {variance!r}")
-        arguments = (forgetting, initial_variance, noise_variance)
-        super().__init__(LeastSquaresCell(int(taps), *map(float, arguments)), name=name, **kwargs)
+        cell = LeastSquaresCell(whole_steps(taps, "taps"), *map(float, numbers.values()))
+        super().__init__(cell, name=name, **kwargs)
 
     @property
     def coefficients(self) -> np.ndarray:
@@ -232,7 +249,7 @@ class RecursiveLeastSquares(Online):
         missing: ArrayLike | None = None,
         verbose: int | str = "auto",
     ) -> Step:
-        """Takes a block of samples: `step` for each, in a compiled loop.
+        """Takes a block of samples: `step` for each.
 
         Args:
             z: Observations, `[T]` or `[B, T]`.

@@ -334,24 +334,26 @@ class Cell(abc.ABC):
         fields = {"z": z}
         for name, unchecked, of_one in zip(Sample._fields[1:], sample[1:], spec[1:], strict=True):
             if of_one is None or unchecked is None:
-                if unchecked is not None or (of_one is not None and name in ("x", "inputs")):
-                    must = "is not taken here" if of_one is None else "is missing"
-                    raise ValueError(f"{name} {must}: a sample has {_fields_of(spec)}")
+                if unchecked is not None:
+                    raise ValueError(f"{name} is not taken here: a sample has {_fields_of(spec)}")
+                if of_one is not None and name in ("x", "inputs"):
+                    raise ValueError(f"{of_one.name} is missing: a sample has {_fields_of(spec)}")
                 continue
-            check_rounding(unchecked, of_one.dtype, name, name)
+            label = of_one.name or name
+            check_rounding(unchecked, of_one.dtype, label, label)
             a, dtype = np.asarray(unchecked), of_one.dtype.as_numpy_dtype
             if not np.can_cast(a.dtype, dtype, "same_kind"):
-                raise TypeError(f"{name} must be {of_one.dtype.name}, got {a.dtype}")
+                raise TypeError(f"{label} must be {of_one.dtype.name}, got {a.dtype}")
             a = a.astype(dtype)
             shape = (*z.shape[: batch + along], *of_one.shape)
             try:
                 fields[name] = np.broadcast_to(a, shape)
             except ValueError:
                 raise ValueError(
-                    f"{name} must be {list(shape)} beside z, got shape {a.shape}"
+                    f"{label} must be {list(shape)} beside z, got shape {a.shape}"
                 ) from None
             if a.dtype.kind in "fc" and not np.isfinite(a).all():
-                raise ValueError(f"{name} must be finite, got {a}")
+                raise ValueError(f"{label} must be finite, got {a}")
         return Sample(**fields), len(z) if batch else None
 
     def with_matrices(self, sample: Sample, matrices: Mapping[str, ArrayLike | None]) -> Sample:
@@ -635,7 +637,7 @@ def advance(cell: Cell, state: Any, sample: Sample) -> tuple[Any, Step]:
 
 
 def _fields_of(spec: Sample) -> str:
-    return ", ".join(name for name, a in zip(Sample._fields, spec, strict=True) if a is not None)
+    return ", ".join(a.name or name for name, a in spec._asdict().items() if a is not None)
 
 
 def _write(t: tf.Tensor, array: tf.TensorArray, a: tf.Tensor) -> tf.TensorArray:

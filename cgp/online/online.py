@@ -96,7 +96,8 @@ class RunsOnline:
             take = functools.partial(self._take_likely, stream, likelihood)
             if gate is None:
                 return take(sample)
-            return gated_step(sample, gate, stream.forecast_of, take)
+            with stream.mutex:  # from the look at the prediction until the sample is taken
+                return gated_step(sample, gate, stream.forecast_of, take)
 
     def _take_likely(self, stream: Stream, likelihood: Likelihood | None, sample: Sample) -> Step:
         """Takes a sample that has a likelihood of its own, or None."""

@@ -67,7 +67,8 @@ class Stream:
         """The latest steps; None without a horizon."""
         self.is_new = True
         """Whether no sample has been taken yet, and no state set."""
-        self._mutex = threading.RLock()
+        self.mutex = threading.RLock()
+        """Held while the state is read and changed, also by calls that do both in turn."""
         self._hosts: list[Any] = []
         self._arrays: list[np.ndarray] = []
         self._by_stream: list[np.ndarray] = []
@@ -260,7 +261,7 @@ class Stream:
 
     def set(self, state: Any) -> None:
         """Assigns a state at the present hyperparameters, `[B, ...]`."""
-        with self._mutex:
+        with self.mutex:
             self._forget_past()
             self.write(state)
             self.is_new = False
@@ -269,7 +270,7 @@ class Stream:
 
     def reset(self) -> None:
         """Makes the streams begin again with the next sample."""
-        with self._mutex:
+        with self.mutex:
             self._forget_past()
             self.write(self._blank)
             if self._layer is not None and self._weights:
@@ -290,7 +291,7 @@ class Stream:
     def restore(self, snapshot: tuple[list[np.ndarray], list[np.ndarray]]) -> None:
         """Assigns the state of a `snapshot`; the hyperparameters may have changed since."""
         arrays, values = snapshot
-        with self._mutex:
+        with self.mutex:
             self._forget_past()
             for variable, a in zip(self.variables, arrays, strict=True):
                 variable.assign(a)
@@ -336,7 +337,7 @@ class Stream:
         """
         if self.past is None:
             return self._taken(sample, is_block=False)
-        with self._mutex:
+        with self.mutex:
             self.refresh()
             return self._recorded(self.past, sample, advances=True)
 
@@ -366,7 +367,7 @@ class Stream:
             ValueError: A new state would not be sound; all is then as it was.
         """
         past, steps = self.past or Past(0), self.latest_steps
-        with self._mutex:
+        with self.mutex:
             present = [a.copy() for a in self.arrays()]
             past.steps = steps[:number]
             self._put(steps[number].state)
@@ -386,7 +387,7 @@ class Stream:
 
     def forecast_of(self, sample: Sample) -> Step:
         """The step of a sample, after which the state is as it was before."""
-        with self._mutex:
+        with self.mutex:
             step = self.step_of_copy(sample)  # where it has not been taken, the error is that below
             if step is not None:
                 return step
@@ -399,7 +400,7 @@ class Stream:
 
     def step_of_copy(self, sample: Sample) -> Step | None:
         """`forecast_of` by a copy of the state; None where the core does not take the sample."""
-        with self._mutex:
+        with self.mutex:
             self.refresh()
             self.check(sample)
             arrays = self.arrays()
@@ -463,7 +464,7 @@ class Stream:
         return tf.nest.map_structure(lambda *a: np.concatenate(a, axis=len(axes)), *steps)
 
     def _taken(self, sample: Sample, is_block: bool) -> Step:
-        with self._mutex:  # a thread that changes hyperparameters makes another one renew the state
+        with self.mutex:  # a thread that changes hyperparameters makes another one renew the state
             step = self._take(sample, is_block)
             if step is None:  # whether streams have begun is asked only now: it takes time
                 step = self._begun(sample, is_block)

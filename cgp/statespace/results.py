@@ -46,10 +46,11 @@ class WhenRead:
     def __get__(self, result: Any, owner: type) -> Any:
         if result is None:
             raise AttributeError(f"{self._key} is a field of results, and has no default")
-        if callable(result.__dict__[self._key]):
+        value = result.__dict__[self._key]
+        if callable(value):  # two threads may both compute it, which does no harm
             with tf.init_scope():  # read in a graph, it is still an eager tensor
-                result.__dict__[self._key] = result.__dict__[self._key]()
-        return result.__dict__[self._key]
+                value = result.__dict__[self._key] = value()
+        return value
 
     def __set__(self, result: Any, a: Any) -> None:
         result.__dict__[self._key] = a

@@ -32,8 +32,9 @@ from tests.reference import gaussian_process as dense
 X = np.array([0.3, 1.9, 1.0, 2.0, 3.1, 3.1, 4.4, 1.9, 6.0])
 WORDS = np.array(["value", "derivative", "value"] * 3)
 IS_DERIVATIVE = WORDS == "derivative"
-# Long, short and overlapping exposures, two that begin together, one inside another, instants.
-WIDTHS = np.array([0.5, 0.0, 1.9, 0.02, 0.0, 2.0, 1e-5, 0.0, 2.5])
+# Long, short and overlapping exposures, two that begin together, one inside another; instants, of
+# values too.
+WIDTHS = np.array([0.5, 0.0, 1.9, 0.0, 0.0, 2.0, 1e-5, 0.0, 2.5])
 NEW = np.array([2.0, 0.31, 7.0, 4.4])
 COEFFICIENT = 0.4 + 0.3j
 NOISE = 0.1
@@ -517,3 +518,24 @@ def test_a_fit_needs_the_unit_of_what_it_starts():
         cgp.ExactGP(Matern32()).fit(X, observations(), observed=WORDS)
     with pytest.raises(ValueError, match=r"matern32.variance.*all samples are derivatives"):
         cgp.ExactGP(Matern32(), NOISE).fit(X, observations(), observed="derivative")
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_mean_that_is_not_finite_does_not_hide_an_observation(kind):
+    class Broken(cgp.means.Mean):
+        def evaluate(self, x):
+            return tf.cast(tf.where(x[..., 0] > 4.0, np.nan, 0.0), tf.complex128)
+
+    gp = kind(SMOOTH, NOISE, mean=Broken())
+    with pytest.raises(ValueError, match="mean function .* is NaN at some of the samples"):
+        gp.log_marginal_likelihood(X, observations())
+    in_graph = tf.function(lambda: gp.log_marginal_likelihood(X, observations()))
+    assert not np.isfinite(in_graph())
+
+
+def test_a_dataset_has_no_observed_values_beside_it():
+    gp = cgp.StateSpaceGP(SMOOTH, NOISE)
+    pairs = tf.data.Dataset.from_tensors((X, observations()))
+    for argument in ({"observed": WORDS}, {"widths": WIDTHS}):
+        with pytest.raises(ValueError, match="observed, widths and restarts are for one x and z"):
+            gp.evaluate(pairs, **argument)

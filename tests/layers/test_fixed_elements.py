@@ -143,3 +143,15 @@ def test_errors_of_directions_that_the_data_do_not_determine_are_refused():
         cgp.KalmanFilter(model).parameter_errors(z)
     with pytest.raises(TypeError, match="dataset"):
         kf.parameter_errors(tf.data.Dataset.from_tensors(z[None]))
+
+
+def test_is_a_mask_of_numbers_refused():
+    with pytest.raises(TypeError, match="fixed must be bool"):
+        cgp.layers.Matrix(np.eye(2), fixed=[[0, 0], [1, 1]])
+
+
+def test_is_a_gate_that_is_no_number_refused():
+    kf = cgp.KalmanFilter(statespace.LinearGaussian([[0.9]], [[0.1]], [[1.0]], [[0.2 + 0j]]))
+    for gate in ("0.9", np.array([0.9])):
+        with pytest.raises(TypeError, match="probability of a gate must be a number"):
+            kf.step(1j, gate=gate)

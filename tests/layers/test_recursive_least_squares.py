@@ -126,7 +126,7 @@ def test_does_a_gate_skip_an_outlier():
     [
         ({"taps": 0}, "taps must be a whole number"),
         ({"taps": 2.5}, "taps must be a whole number"),
-        ({"taps": 2, "forgetting": 0.0}, "forgetting must be above 0"),
+        ({"taps": 2, "forgetting": 0.0}, "forgetting must be positive"),
         ({"taps": 2, "forgetting": 1.1}, "forgetting must be above 0 and at most 1"),
         ({"taps": 2, "initial_variance": 0.0}, "initial_variance must be positive"),
         ({"taps": 2, "noise_variance": np.inf}, "noise_variance must be positive and finite"),
@@ -141,3 +141,15 @@ def test_are_regressors_that_do_not_fit_refused():
     rls = cgp.RecursiveLeastSquares(3)
     with pytest.raises(ValueError, match=r"must be \[3\] beside z, got shape \(2,\)"):
         rls.step(1j, np.ones(2))
+    with pytest.raises(ValueError, match="regressors is missing: a sample has z, regressors"):
+        rls.step(1j, None)
+    with pytest.raises(ValueError, match=r"regressors must be \[3\], or .* got shape \(\)"):
+        rls.step(1j, 2.0)
+    with pytest.raises(ValueError, match=r"regressors must be \[T, 3\], or .* got shape \(3,\)"):
+        rls.process(np.ones(4), np.ones(3))
+    for arguments in ({"taps": 2, "forgetting": "a"}, {"taps": 2, "noise_variance": 1j}):
+        with pytest.raises(TypeError, match="must be a real number"):
+            cgp.RecursiveLeastSquares(**arguments)
+    for taps in (True, np.nan, 1.5):
+        with pytest.raises(ValueError, match="taps must be a whole number"):
+            cgp.RecursiveLeastSquares(taps)

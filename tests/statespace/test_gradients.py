@@ -417,3 +417,28 @@ def test_does_a_variable_learn():
     size = tf.reduce_sum(tf.abs(gradient) ** 2)
     factor.assign_add(1e-6 * gradient)
     np.testing.assert_allclose(value() - before, 1e-6 * size, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("by_core", [True, False])
+def test_rounding_does_not_grow_in_gradients_of_unstable_transitions(dtype, by_core, request):
+    """Observations keep the filter in bounds, and its gradient through a hundred steps."""
+    if not by_core:
+        request.getfixturevalue("without_core")
+    rng = np.random.default_rng(5)
+    F = np.array([[1.8, 0.3], [0.2, 1.1]]) * (np.exp(0.2j) if dtype == "complex128" else 1.0)
+    z = random(rng, (100, 2), dtype)
+    model = statespace.LinearGaussian(
+        F, 0.3 * np.eye(2), [[1.0, 0.5], [0.3, 1.0]], 0.4 * np.eye(2), [0.0, 0.0], np.eye(2)
+    )
+    variable = tf.Variable(model.F)
+
+    def likelihood(F):
+        return statespace.log_likelihood(model.replace(F=F), z)
+
+    with tf.GradientTape() as tape:
+        total = likelihood(variable)
+    gradient = tape.gradient(total, variable).numpy()
+    d, h = random(rng, (2, 2), dtype), 1e-5
+    slope = (likelihood(F + h * d) - likelihood(F - h * d)).numpy() / (2 * h)
+    np.testing.assert_allclose(np.sum(np.conj(gradient) * d).real, slope, rtol=1e-6)

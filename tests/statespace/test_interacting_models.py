@@ -479,3 +479,11 @@ def test_a_function_that_leaves_its_domain_is_named_with_the_step(jit):
     model = NonlinearGaussian(lambda x: x, tf.math.log, **noise, jit_compile=jit)
     with pytest.raises(ValueError, match="moments of the state are not finite at step 2: the cov"):
         statespace.filter(InteractingModels([model, model], SWITCH), [0.0, -40.0, 0.0])
+
+
+@pytest.mark.parametrize("name", ["F", "Q", "H", "R"])
+def test_takes_a_step_of_several_models_no_matrices_of_its_own(name):
+    model = statespace.LinearGaussian([[0.9]], [[0.1]], [[1.0]], [[0.2]])
+    bank = InteractingModels([model, model], SWITCH)
+    with pytest.raises(ValueError, match=f"{name} is for one model, not for a bank"):
+        statespace.step(bank, None, 1.0, **{name: [[0.5]]})

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -113,3 +115,19 @@ def test_names_the_text_of_a_result_each_field():
     text = repr(statespace.filter(model("proper"), series("proper")))
     assert f"innovations=complex128[{STEPS}, 1]" in text
     assert "function" not in text
+
+
+def test_can_threads_read_moments_at_once():
+    results = [statespace.filter(model("proper"), series("proper")) for _ in range(50)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # between nearly any two instructions
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for result in results:
+                read = [pool.submit(getattr, result, "innovation_covariances") for _ in range(4)]
+                for covariances in read:
+                    np.testing.assert_array_equal(
+                        covariances.result(), result.innovation_covariances
+                    )
+    finally:
+        sys.setswitchinterval(interval)

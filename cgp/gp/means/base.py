@@ -326,10 +326,13 @@ class Polynomial(Mean):
         columns = tf.unstack(powers, axis=-1)
         if functional.width is not None:
             square = as_complex((0.5 * functional.width / self.scale) ** 2)
+            spreads = [tf.ones_like(square)]  # products: TensorFlow takes the complex 0⁰ for NaN
+            for _ in range(self.degree // 2):
+                spreads.append(spreads[-1] * square)
             averages = []
             for k in numbers:
                 terms = [
-                    columns[k - j] * (math.comb(k, j) / (j + 1)) * square ** (j // 2)
+                    columns[k - j] * (math.comb(k, j) / (j + 1)) * spreads[j // 2]
                     for j in range(0, k + 1, 2)
                 ]
                 averages.append(tf.add_n(terms))

@@ -286,9 +286,9 @@ class History(tf.Module):
         oldest = steps[0].state[0][0] if steps else stream.x  # NaN before the first sample of all
         if not later or oldest > x:
             raise ValueError(
-                f"x must not go back beyond the horizon, the latest {self._horizon} samples: got "
-                f"{x:g} after {stream.x:g}, and the earliest place that a sample may still have is "
-                f"{oldest:g}"
+                f"x must not go back beyond the latest samples that are kept, {len(steps)} of a "
+                f"horizon of {self._horizon}: got {x:g} after {stream.x:g}, and the earliest place "
+                f"that a sample may still have is {oldest:g}"
             )
         samples = [(sample, True), *((step.sample, True) for step in steps[number:])]
         step = stream.take_again(number, samples)
@@ -326,8 +326,7 @@ class History(tf.Module):
         if steps_ago >= len(steps):
             raise ValueError(
                 f"steps reaches {steps_ago} samples before the latest one, but {len(steps)} of a "
-                f"stream are kept, by a horizon of {self._horizon}: give the process a horizon, "
-                "StateSpaceGP(kernel, horizon=k)"
+                f"stream are kept: {self._remedy_for_horizon(steps_ago)}"
             )
         self.join()
         steps = steps[-1 - steps_ago :]
@@ -337,6 +336,17 @@ class History(tf.Module):
         posterior = smoothed(self._process, data, place, None, start)
         moments = (posterior.mean(), posterior.variance(), posterior.pseudo_variance())
         return Marginals(*(a.numpy()[..., 0] for a in moments))
+
+    def _remedy_for_horizon(self, steps_ago: int) -> str:
+        """What makes so many steps before the latest one available, as the end of an error."""
+        if steps_ago <= self._horizon:
+            return (
+                "earlier ones were forgotten when hyperparameters changed or a file was loaded, or "
+                "there were none"
+            )
+        return (
+            f"give the process a horizon of {steps_ago}, StateSpaceGP(kernel, horizon={steps_ago})"
+        )
 
     def forecast_of(self, sample: Sample, streams: int | None) -> Step:
         """The step of a sample, after which all is as it was; arguments and errors as `step`."""

@@ -29,7 +29,7 @@ def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     if terms is None:
         return None
     x, z = tf.squeeze(data.x, axis=-1), data.z
-    function = None if process.mean is None else process.mean.evaluate(data.x)
+    function = process.sample_mean(data)
     if function is not None:
         z = z - function
     arguments = [*numbers_of(terms), tf.cast(process.learned_noise_variance(), tf.float64)]

@@ -54,10 +54,17 @@ class CovariancePullback {
       }
   }
 
-  // Λ of the step before the transition, Fᴴ Λ F.
+  // Λ of the step before the transition, Fᴴ Λ F. It is Hermitian but for rounding, which is taken
+  // away: a measurement contracts the Hermitian part alone, and the rest would grow with F.
   CGP_FOR_EACH_PROCESSOR void transition() {
     multiply(lambda, F, n, spread);
     multiply(F_adjoint, spread, n, lambda);
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t i = j; i < n; ++i) {
+        const C element = Real<C>(0.5) * (lambda[j * n + i] + conj(lambda[i * n + j]));
+        lambda.set(j * n + i, element);
+        lambda.set(i * n + j, conj(element));
+      }
   }
   CGP_INLINE void count_transition() {
     for (int64_t e = 0; e < n * n; ++e) lambdas.add(e, lambda[e]);

@@ -88,7 +88,9 @@ def step_back(
         "Q": by_state.covariance,
         "b": by_state.mean,
     }
-    by_state = StateCotangent(matvec(adjoint(F), by_state.mean), matmul(adjoint(F), spread))
+    half = 0.5 * matmul(adjoint(F), spread)
+    # Hermitian but for rounding: an update contracts that part alone, and the rest grows with F.
+    by_state = StateCotangent(matvec(adjoint(F), by_state.mean), half + adjoint(half))
     by_state = _plus(by_state, cotangents.filtered_means, cotangents.filtered_covariances, t)
 
     components, state, weight = [], (mean, covariance), at(cotangents.log_likelihoods, t)

@@ -456,7 +456,7 @@ def check_uncorrelated(model: LinearGaussian, use: str) -> None:
     if model.S is not None:
         raise ValueError(
             f"{use} needs process and observation noise that are independent, but the model has an "
-            "S: filter, smooth, forecast, sample and a KalmanFilter take one"
+            "S: make one without it by model.replace(S=None), or filter whole series"
         )
 
 

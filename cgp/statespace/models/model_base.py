@@ -74,7 +74,8 @@ def as_dtype(x: ArrayLike, dtype: tf.DType, name: str = "it") -> tf.Tensor:
 
 def whole_steps(steps: int, name: str = "steps", least: int = 1) -> int:
     """Checks a number of steps: a whole number, not below the least."""
-    whole = isinstance(steps, int | float | np.integer | np.floating) and steps == int(steps)
+    is_number = isinstance(steps, int | float | np.integer | np.floating)
+    whole = is_number and float(steps).is_integer()
     if not whole or isinstance(steps, bool) or steps < least:
         raise ValueError(f"{name} must be a whole number, at least {least}, got {steps!r}")
     return int(steps)

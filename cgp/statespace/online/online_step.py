@@ -386,9 +386,17 @@ def step(
         True
     """
     if isinstance(model, InteractingModels):
-        if arrived is not None or likelihood is not None:
-            name = "likelihood" if arrived is None else "arrived"
-            raise ValueError(f"{name} is for one model, not for a bank of InteractingModels")
+        of_one_model = {
+            "arrived": arrived,
+            "likelihood": likelihood,
+            "F": F,
+            "Q": Q,
+            "H": H,
+            "R": R,
+        }
+        for name, argument in of_one_model.items():
+            if argument is not None:
+                raise ValueError(f"{name} is for one model, not for a bank of InteractingModels")
         return interacting_step(model, state, z, missing, inputs, rule)
     model = measurable(model, likelihood)
     noise = noise_of(model)

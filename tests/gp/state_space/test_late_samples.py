@@ -134,13 +134,15 @@ def test_is_a_sample_beyond_the_horizon_refused():
     for i in range(6):
         gp.step(x[i], z[i])
     before = gp.predict([x[5] + 1.0])["mean"]
-    with pytest.raises(ValueError, match="beyond the horizon, the latest 2 samples"):
+    with pytest.raises(
+        ValueError, match="beyond the latest samples that are kept, 3 of a horizon of 2"
+    ):
         gp.step(x[2] - 0.01, z[0])
     with pytest.raises(ValueError, match="gate is for samples in order"):
         gp.step(x[4], z[0], gate=0.99)
     with pytest.raises(ValueError, match="x must not go back"):
         gp.process(x[3:5], z[3:5])
-    with pytest.raises(ValueError, match="steps reaches 3 samples"):
+    with pytest.raises(ValueError, match=r"steps reaches 3 samples .* a horizon of 3, State"):
         gp.lag(3)
     np.testing.assert_array_equal(gp.predict([x[5] + 1.0])["mean"], before)
     without = made()
@@ -157,7 +159,9 @@ def test_is_a_horizon_part_of_the_config(tmp_path):
     gp.save(tmp_path / "gp.keras")
     loaded = cgp.load_model(tmp_path / "gp.keras")
     assert loaded.horizon == 3
-    with pytest.raises(ValueError, match="beyond the horizon"):  # the steps are not saved
+    with pytest.raises(ValueError, match="that are kept, 0 of a"):  # the steps are not saved
         loaded.step(x[2], 1j)
+    with pytest.raises(ValueError, match="forgotten when hyperparameters changed or a file"):
+        loaded.lag(1)
     loaded.step(x[4], z[4])
     loaded.step(0.5 * (x[3] + x[4]), 1j)
