@@ -26,16 +26,18 @@ def check_of_observation(**of_step: object) -> None:
     refused = [name for name, argument in of_step.items() if argument is not None]
     if refused:
         raise ValueError(
-            f"late_by is for an observation, which may have H and R: {', '.join(refused)} "
-            f"{'belongs' if len(refused) == 1 else 'belong'} to the step of its time"
+            f"late_by is for an observation, which may have H and R, not for {', '.join(refused)}: "
+            "inputs, F and Q are of the step of its time, and step(nan, late_by=k) predicts what "
+            "a gate is to test"
         )
 
 
 def late_step(cell: KalmanCell, stream: Stream | None, sample: Sample, steps_ago: int) -> Step:
     """Takes an observation at an earlier time, as if it had come in order.
 
-    Its components take the place of missing ones of that time; if these are not missing, it is a
-    further observation of the same state, before which time does not move.
+    Components that were missing at that time are filled in. Others, and an observation with H or R
+    of its own, are a further observation of the same state, before which time does not move; where
+    it has no H or R of its own it has that of the time.
 
     Args:
         cell: The cell of the filter.
@@ -54,17 +56,20 @@ def _late_step(cell: KalmanCell, stream: Stream, past: Past, number: int, sample
     """`late_step` after the step of a number, while no other thread takes a step."""
     later = [(step.sample, step.advances) for step in past.steps[number:]]
     at_time = past.steps[number].sample
-    fills_gaps = np.all(np.isnan(at_time.z) | np.isnan(sample.z))
-    if fills_gaps and sample.H is None and sample.R is None:
-        later[0] = at_time._replace(z=np.where(np.isnan(at_time.z), sample.z, at_time.z)), True
-    elif isinstance(cell.learned_model.start, LinearGaussian):
+    fills_gaps = np.isnan(at_time.z) & (sample.H is None and sample.R is None)
+    later[0] = at_time._replace(z=np.where(fills_gaps, sample.z, at_time.z)), True
+    missing = complex(np.nan, np.nan) if np.iscomplexobj(sample.z) else np.nan
+    z = np.where(fills_gaps, missing, sample.z)
+    if not np.isnan(z).all():
+        if not isinstance(cell.learned_model.start, LinearGaussian):
+            raise ValueError(
+                "z of this time is observed already, and the model has functions in place of F and "
+                "H: a late observation can fill in what was missing"
+            )
         check_uncorrelated(cell.learned_model.start, "a late observation beside one of its time")
-        later.insert(0, (_without_time(cell, sample), False))
-    else:
-        raise ValueError(
-            "z of this time is observed already, and the model has functions in place of F and H: "
-            "a late observation can fill in what was missing"
-        )
+        H = at_time.H if sample.H is None else sample.H
+        R = at_time.R if sample.R is None else sample.R
+        later.insert(0, (_without_time(cell, sample._replace(z=z, H=H, R=R)), False))
     return stream.take_again(number, later)
 
 

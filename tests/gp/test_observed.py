@@ -527,7 +527,7 @@ def test_a_mean_that_is_not_finite_does_not_hide_an_observation(kind):
             return tf.cast(tf.where(x[..., 0] > 4.0, np.nan, 0.0), tf.complex128)
 
     gp = kind(SMOOTH, NOISE, mean=Broken())
-    with pytest.raises(ValueError, match="mean function .* is NaN at some of the samples"):
+    with pytest.raises(ValueError, match=r"mean function .* is NaN at some of the samples"):
         gp.log_marginal_likelihood(X, observations())
     in_graph = tf.function(lambda: gp.log_marginal_likelihood(X, observations()))
     assert not np.isfinite(in_graph())

@@ -218,9 +218,9 @@ def test_is_what_lies_beyond_the_horizon_refused():
     for k in (-1, 0.5):
         with pytest.raises(ValueError, match="whole number"):
             kf.lag(k)
-    with pytest.raises(ValueError, match="inputs belongs to the step of its time"):
+    with pytest.raises(ValueError, match="not for inputs: inputs, F and Q are of the step"):
         kf.step(p.z[0], late_by=1, inputs=p.inputs[0])
-    with pytest.raises(ValueError, match="F, Q belong to the step"):
+    with pytest.raises(ValueError, match="not for F, Q: inputs, F and Q are of the step"):
         kf.step(p.z[0], late_by=1, F=np.eye(3), Q=np.eye(3))
     assert_same_state(kf.state, before)
     kf.set_state(*before)  # after which there is no past
@@ -259,3 +259,25 @@ def test_do_late_observations_of_one_thread_and_steps_of_another_lose_nothing():
         sys.setswitchinterval(interval)
     latest = [step.sample.z[0] for step in kf.stream.past.steps if step.advances]
     np.testing.assert_array_equal(latest, np.arange(191, 200))
+
+
+def test_does_a_packet_that_repeats_an_element_fill_in_the_others_by_the_matrices_of_their_time():
+    """Also where the element is repeated in another stream alone."""
+    model = statespace.LinearGaussian(
+        [[0.9]], [[0.1]], [[1.0], [1.0]], np.diag([0.1, 0.2]) + 0j, [0.0], [[1.0]]
+    )
+    H, R, nan = np.array([[1j], [2.0]]), np.diag([0.3, 0.4]), np.nan
+    kf = cgp.KalmanFilter(model, horizon=3)
+    kf.step(np.array([[1.0, nan], [1.0, nan]]) + 0j, H=H, R=R)
+    kf.step(np.full((2, 2), nan + 0j))
+    kf.step(np.array([[nan, 1j], [0.5, 1j]]), late_by=1)
+    for stream, repeated in enumerate((nan, 0.5)):
+        mean, P = np.zeros(1, complex), np.eye(1)
+        for row, variance, z in ((0, 0.3, 1.0), (0, 0.3, repeated), (1, 0.4, 1j)):
+            if not np.isnan(z):
+                gain = P @ H[row].conj() / (H[row] @ P @ H[row].conj() + variance)
+                mean, P = mean + gain * (z - H[row] @ mean), P - np.outer(gain, H[row] @ P)
+        for _ in range(2):
+            mean, P = 0.9 * mean, 0.81 * P + 0.1
+        np.testing.assert_allclose(kf.state.mean[stream], mean, **CLOSE)
+        np.testing.assert_allclose(square(kf.state.chol[stream]), P, **CLOSE)
