@@ -43,6 +43,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         *_of_lengthscales(gp, scales, vanished),
         *_of_edges(gp, data, scales),
         *_of_powers(gp, data),
+        *_of_shared_noise(data),
     ]
     if not suspicions and is_diagonal(gp.kernel, scales.x):
         suspicions.append(
@@ -203,6 +204,17 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
                 "two parts is not needed"
             )
     return suspicions
+
+
+def _of_shared_noise(data: Data) -> list[str]:
+    """The suspicion that values and derivatives, whose units differ, have one noise variance."""
+    derivative = data.functional.derivative
+    if derivative is None or not data.noise.is_common or np.all(derivative):
+        return []
+    return [
+        "values and derivatives share one noise variance, though their units differ: give "
+        "noise_variance=[...] with one for each, and noise_groups that say which is which"
+    ]
 
 
 def _of_powers(gp: Any, data: Data) -> list[str]:

@@ -539,3 +539,9 @@ def test_a_dataset_has_no_observed_values_beside_it():
     for argument in ({"observed": WORDS}, {"widths": WIDTHS}):
         with pytest.raises(ValueError, match="observed, widths and restarts are for one x and z"):
             gp.evaluate(pairs, **argument)
+
+
+def test_a_fit_of_values_and_derivatives_with_one_noise_is_suspicious():
+    gp = cgp.ExactGP(SMOOTH, NOISE)
+    with pytest.warns(RuntimeWarning, match="values and derivatives share one noise variance"):
+        gp.fit(X, observations(), observed=WORDS, epochs=1, verbose=0)
