@@ -266,7 +266,7 @@ def _check_dtype(
     if dtype.is_complex and not is_complex:
         raise TypeError(
             f"{name} must be complex, got {came}: {_as_complex(code, z.shape)}. Of real "
-            "signals there are state-space models"
+            "signals there are state-space models, all of whose matrices are real"
         )
     if is_complex and not dtype.is_complex:
         raise TypeError(

@@ -58,8 +58,9 @@ class Measurements(NamedTuple):
         words = np.asarray(self.observed)
         if not all(isinstance(word, str) for word in words.ravel()):
             raise TypeError(
-                'observed must be "value" or "derivative", one word or one for each sample, got '
-                f"{self.observed!r}"
+                'observed must be "value" or "derivative", one word or one for each sample, of a '
+                'mask by np.where(mask, "derivative", "value"), got '
+                f"{type(words.ravel()[0]).__name__}"
             )
         unknown = [str(word) for word in words.ravel() if word not in WORDS]
         if unknown:

@@ -240,3 +240,18 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_changes():
     varying = statespace.LinearGaussian(np.ones([4, 1, 1]), [[1.0]], [[1.0]], [[1.0]], [0], [[1.0]])
     with pytest.raises(ValueError, match="vary over time"):
         statespace.step(varying, None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "hint"),
+    [
+        ({"R": 0.1}, r": np.eye\(2\) \* R$"),
+        ({"R": [0.1, 0.2]}, r": np.diag\(R\)$"),
+        ({"H": np.ones((4, 2, 3))}, r": process takes a block of observations"),
+        ({"H": np.full((2, 3), np.nan)}, r"what is missing is NaN in z"),
+    ],
+)
+def test_says_how_an_array_becomes_a_matrix_of_a_step(matrix, hint):
+    model = statespace.LinearGaussian(0.9 * np.eye(3), np.eye(3), np.ones((2, 3)), np.eye(2))
+    with pytest.raises(ValueError, match=hint):
+        statespace.step(model, None, np.ones(2), **matrix)

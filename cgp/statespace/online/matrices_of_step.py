@@ -92,7 +92,7 @@ def _of_model(
         raise ValueError(
             f"{name} of a step must be [{rows}, {columns}]{choice}{composite}, as the model has "
             f"{model.state_size} states and {model.observation_size} observed components, got "
-            f"shape {a.shape}"
+            f"shape {a.shape}{_hint(name, a, short)}"
         )
     if a.shape[-2:] != size:
         a = _composite(a, is_covariance=name in ("Q", "R"))
@@ -102,8 +102,25 @@ def _of_model(
         raise TypeError(f"{name} of a step must be {kind}, {model.dtype.name}, got {a.dtype}")
     a = a.astype(dtype)
     if not np.isfinite(a).all():
-        raise ValueError(f"{name} of a step must be finite, got {a}")
+        raise ValueError(
+            f"{name} of a step must be finite, got {a}: what is missing is NaN in z, and its row "
+            "of H and R may be any number"
+        )
     return a
+
+
+def _hint(name: str, a: np.ndarray, size: tuple[int, ...]) -> str:
+    """What makes an array a matrix of the size, as the end of an error."""
+    rows, columns = size
+    if name in ("Q", "R") and a.ndim == 0:
+        return f": np.eye({rows}) * {name}"
+    if name in ("Q", "R") and a.shape == (rows,):
+        return f": np.diag({name})"
+    if a.shape == (columns,) and rows == 1:
+        return f": {name}[None]"
+    if a.ndim == 3 and a.shape[1:] == size:
+        return ": process takes a block of observations, with a matrix for each"
+    return ""
 
 
 def _composite(a: np.ndarray, is_covariance: bool) -> np.ndarray:
