@@ -44,7 +44,14 @@ class JointMoments(NamedTuple):
 
 @short_repr
 class Step(NamedTuple):
-    """The result of an online filter for a sample, or, stacked over time, for a block."""
+    """The result of an online filter for a sample, or, stacked over time, for a block.
+
+    `predicted` is the one-step prediction of the observation, noise included; `innovation` the
+    observation minus its mean; `filtered` the posterior given this observation too. `joint` has the
+    second moments of all components of the prediction, and `outside_gate` says whether a gate
+    skipped the observation; they are empty, `()`, for numbers and for a step without a gate.
+    `innovation_covariance`, `innovation_pseudo_covariance` and `nis` follow from these.
+    """
 
     predicted: Marginals
     """The one-step prediction of the observation, noise included."""

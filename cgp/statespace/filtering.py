@@ -50,7 +50,8 @@ def filter(
     such an observation differs from its prediction that is an error, in a graph a log likelihood of
     minus infinity. In a graph, and without the compiled core, the loop is compiled by XLA once for
     each size of model and batch: the first call takes about a second, and series of other lengths
-    need no further compilation.
+    need no further compilation. With a likelihood the observations of a linear model are found in
+    turns with the filter, until XLA compiles a loop for a program that has filtered for long.
 
     With `parallel=True` all steps are computed at once, by associative scans over time (Särkkä &
     García-Fernández, IEEE Trans. Autom. Control 66, 2021; in square-root form, Yaghoobi et al.,
