@@ -183,7 +183,7 @@ class Filtered(SeriesResult):
     filtered_chols: tf.Tensor = OfEachStep()
     """A factor of the covariance of the filtered state, `[..., T, n, n]`."""
     observation_means: tf.Tensor = WhenRead()
-    """The mean of each observation given those before it, shaped like z; also where z is missing."""
+    """The mean of each observation given those before it, shaped like z, also where z is NaN."""
     innovations: tf.Tensor = WhenRead()
     """Observations minus their predicted means, shaped like z; NaN where missing."""
     innovation_covariances: tf.Tensor = OfEachStep()
