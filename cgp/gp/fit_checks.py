@@ -75,6 +75,15 @@ def check_measured(gp: Any, data: Data) -> None:
         check_functional(gp.kernel, data.functional, data.x)
 
 
+def check_none_is_of_one_x(source: str, *arguments: object) -> None:
+    """Raises a ValueError for arguments beside several series that are for one x and z."""
+    if any(argument is not None for argument in arguments):
+        raise ValueError(
+            "z, missing, noise, observed, widths and restarts are for one x and z: "
+            f"{source} pairs (x, z), NaN where missing"
+        )
+
+
 def check_starts(gp: Any, data: Data) -> None:
     """Raises a ValueError where derivatives leave no unit to start left out values in."""
     if data.functional.derivative is None:

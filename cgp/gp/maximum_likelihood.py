@@ -14,6 +14,7 @@ from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, arrays_of, as_data, saved_data
 from cgp.gp.fit_checks import (
     check_measured,
+    check_none_is_of_one_x,
     check_several_samples,
     check_starts,
     warn_of_fit,
@@ -258,7 +259,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         if engine is not None or isinstance(x, tf.data.Dataset):
             of_one_x = (z, missing, noise_variance, noise_groups, observed, widths)
             source = "a dataset has" if engine is None else f"engine={engine!r} takes a list of"
-            _check_none_is_of_one_x(source, *of_one_x, None if restarts == 1 else restarts)
+            check_none_is_of_one_x(source, *of_one_x, None if restarts == 1 else restarts)
             return self._fit_many_series(x, engine, **fit_arguments)
         if z is None:
             of_list = "; a list of pairs (x, z) is taken with engine=map"
@@ -345,7 +346,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         compile_as_usual(self)
         if isinstance(x, tf.data.Dataset):
             of_one_x = (z, missing, noise_variance, noise_groups, observed, widths)
-            _check_none_is_of_one_x("a dataset has", *of_one_x)
+            check_none_is_of_one_x("a dataset has", *of_one_x)
             dataset = self._as_dataset(x)
         else:
             noise = self.noise_arguments(noise_variance, noise_groups)
@@ -639,13 +640,4 @@ def _check_eager() -> None:
         raise RuntimeError(
             "data are taken in outside of a tf.function; inside, call "
             "log_marginal_likelihood(x, z), or gp((x, z)) and read gp.losses"
-        )
-
-
-def _check_none_is_of_one_x(source: str, *arguments: object) -> None:
-    """Raises a ValueError for arguments beside several series that are for one x and z."""
-    if any(argument is not None for argument in arguments):
-        raise ValueError(
-            "z, missing, noise, observed, widths and restarts are for one x and z: "
-            f"{source} pairs (x, z), NaN where missing"
         )

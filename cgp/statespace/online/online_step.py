@@ -386,17 +386,7 @@ def step(
         True
     """
     if isinstance(model, InteractingModels):
-        of_one_model = {
-            "arrived": arrived,
-            "likelihood": likelihood,
-            "F": F,
-            "Q": Q,
-            "H": H,
-            "R": R,
-        }
-        for name, argument in of_one_model.items():
-            if argument is not None:
-                raise ValueError(f"{name} is for one model, not for a bank of InteractingModels")
+        _check_of_bank(arrived=arrived, likelihood=likelihood, F=F, Q=Q, H=H, R=R)
         return interacting_step(model, state, z, missing, inputs, rule)
     model = measurable(model, likelihood)
     noise = noise_of(model)
@@ -452,6 +442,13 @@ def step(
     if tf.executing_eagerly():
         joint = joint.map(np.asarray)
     return next_state, Step(predicted, deviation, filtered, joint)
+
+
+def _check_of_bank(**arguments: object) -> None:
+    """Raises a ValueError for arguments that a bank of `InteractingModels` does not take."""
+    for name, argument in arguments.items():
+        if argument is not None:
+            raise ValueError(f"{name} is for one model, not for a bank of InteractingModels")
 
 
 def _check_without_time(model: LinearGaussian) -> None:
