@@ -98,6 +98,11 @@ def as_observations(
     return z
 
 
+def missing_value(z: np.ndarray) -> complex | float:
+    """The mark of missing observations like z: NaN, of complex ones in both parts."""
+    return complex(np.nan, np.nan) if np.iscomplexobj(z) else np.nan
+
+
 def warn_of_short_series(series: int, samples: int) -> None:
     """Warns, in a fit, of more series than there are samples in each of them."""
     if series <= samples:

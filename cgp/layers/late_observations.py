@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Step
 from cgp.layers.kalman_cell import KalmanCell
+from cgp.observations import missing_value
 from cgp.online.cell import Sample
 from cgp.online.past import Past, PastStep
 from cgp.online.stream import Stream
@@ -58,8 +59,7 @@ def _late_step(cell: KalmanCell, stream: Stream, past: Past, number: int, sample
     at_time = past.steps[number].sample
     fills_gaps = np.isnan(at_time.z) & (sample.H is None and sample.R is None)
     later[0] = at_time._replace(z=np.where(fills_gaps, sample.z, at_time.z)), True
-    missing = complex(np.nan, np.nan) if np.iscomplexobj(sample.z) else np.nan
-    z = np.where(fills_gaps, missing, sample.z)
+    z = np.where(fills_gaps, missing_value(sample.z), sample.z)
     if not np.isnan(z).all():
         if not isinstance(cell.learned_model.start, LinearGaussian):
             raise ValueError(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cgp.distributions.marginals import Step, innovation, within_gate
+from cgp.observations import missing_value
 from cgp.online.cell import Sample
 
 
@@ -29,7 +30,7 @@ def gated_step(
         ValueError: A probability that is not between 0 and 1.
     """
     z = sample.z
-    missing = complex(np.nan, np.nan) if np.iscomplexobj(z) else np.nan
+    missing = missing_value(z)
     forecast = forecast_of(sample._replace(z=np.full_like(z, missing)))
     deviation = innovation(z, forecast.predicted.mean)
     inside = within_gate(forecast._replace(innovation=deviation), probability)

@@ -235,9 +235,9 @@ class _PostUpdate:
     def comparison(self) -> _Comparison:
         """The comparison of the variables with the values of the state, eagerly."""
         present, of_state = self._present_values.read(), self.stored().tobytes()
-        earlier = self._comparison  # one object, as other threads may compare too
-        if present == earlier.present and of_state == earlier.of_state:
-            return earlier
+        comparison = self._comparison  # one object, as other threads may compare too
+        if present == comparison.present and of_state == comparison.of_state:
+            return comparison
         # NaN, the mark of stale state, differs from everything.
         numbers = np.concatenate([_ZERO, self._present_values.in_double(present)])
         differ = not np.array_equal(np.frombuffer(of_state), numbers)

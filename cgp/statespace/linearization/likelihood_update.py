@@ -83,7 +83,10 @@ class Signal(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    """What the sites of a step depend on, in real coordinates, `[d, …, m, B]`."""
+    """Posterior, observation and noise variance of each component, in real coordinates.
+
+    Their sites depend on these alone. Arrays are `[d, …, m, B]`.
+    """
 
     q: Moments  # The posterior of the signal
     target: tf.Tensor  # The observation
@@ -156,10 +159,10 @@ class StepSites:
         posterior = self._posterior(signal, measurement, last)
         return self._completed(self._in_coordinates(posterior, measurement), measurement, last)
 
-    def distance(self, signal: Signal, before: Measured, after: Measured) -> tf.Tensor:
+    def distance(self, signal: Signal, measured: Measured, renewed: Measured) -> tf.Tensor:
         """The distance of sites, in standard deviations of a signal, `[m, B]`."""
         q = Moments(self._coordinates(signal.mean), self._blocks(signal.covariance))
-        return distance(self._site(before), self._site(after), q)
+        return distance(self._site(measured), self._site(renewed), q)
 
     def _posterior(self, signal: Signal, measurement: Measurement, last: Measured) -> Signal:
         """The moments of a signal given the normal observations of its sites."""
@@ -187,14 +190,14 @@ class StepSites:
         self, problem: _Problem, measurement: Measurement, last: Measured, turn: tf.Tensor
     ) -> Measured:
         q, target, variance = problem
-        before = self._site(last)
-        after = self._likelihood.site(target, q, before, variance)
-        after = between(before, after, self._likelihood.step(turn, variance.dtype))
+        last_site = self._site(last)
+        site = self._likelihood.site(target, q, last_site, variance)
+        site = between(last_site, site, self._likelihood.step(turn, variance.dtype))
         change = tf.reduce_max(
-            distance(before, after, q) * measurement.observed[: target.shape[1]], axis=0
+            distance(last_site, site, q) * measurement.observed[: target.shape[1]], axis=0
         )
         # Where nothing moved, the derivative of the distance is infinite.
-        return self._measured(after, measurement.z)._replace(change=tf.stop_gradient(change))
+        return self._measured(site, measurement.z)._replace(change=tf.stop_gradient(change))
 
     def updated(
         self, affine: Affine, measured: Measured, measurement: Measurement, state: State

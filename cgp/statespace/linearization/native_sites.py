@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from cgp.distributions.forms import form_of
 from cgp.likelihoods.base import Likelihood
+from cgp.observations import missing_value
 from cgp.statespace.engines import native_engine
 from cgp.statespace.engines.chunked_engine import StateMoments
 from cgp.statespace.engines.filter_step import KalmanSystem, State
@@ -74,9 +75,9 @@ class SiteTurns:
         turn: tf.Tensor,
         turns: tf.Tensor,
     ) -> Measured:
-        first = self.sites.first_of_signal(signal, measurement)
+        first_sites = self.sites.first_of_signal(signal, measurement)
         is_first = turn <= self.first_turn
-        last = tf.nest.map_structure(functools.partial(tf.where, is_first), first, last)
+        last = tf.nest.map_structure(functools.partial(tf.where, is_first), first_sites, last)
         last = self.sites.renewed_in_turns(signal, measurement, last, turn, turns)
         return self.sites.completed_by_signal(signal, measurement, last)
 
@@ -188,9 +189,9 @@ class SiteTurns:
         if not np.isfinite(correction).all():
             return None
         if not is_observed.all():
-            both, either = is_observed & is_observed[:, None], is_observed | is_observed[:, None]
-            R = np.where(both, R, np.where(either, 0.0, noise))
-            z = np.where(is_observed, z, complex(np.nan, np.nan) if z.dtype.kind == "c" else np.nan)
+            row, column = is_observed, is_observed[:, None]
+            R = np.where(row & column, R, np.where(row | column, 0.0, noise))
+            z = np.where(is_observed, z, missing_value(z))
         return NormalObservations(z, R)
 
 
@@ -283,8 +284,8 @@ class SitesAlongFilter:
             signal = self._signal(np.moveaxis(moments.predicted_means.numpy(), 0, -1), chols)
             if measured.change.max() <= turns.accuracy:
                 return measured, signal
-            before = measured._replace(change=np.full_like(measured.change, np.inf))
-            measured = turns(signal, measurement, before, turn, 1)
+            unsettled = measured._replace(change=np.full_like(measured.change, np.inf))
+            measured = turns(signal, measurement, unsettled, turn, 1)
             if not np.isfinite(measured.change).all():
                 break
         return None, signal

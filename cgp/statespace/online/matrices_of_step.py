@@ -110,7 +110,7 @@ def _of_model(
 
 
 def _hint(name: str, a: np.ndarray, size: tuple[int, ...]) -> str:
-    """What makes an array a matrix of the size, as the end of an error."""
+    """Code that turns an array of another shape into the matrix, as the end of an error."""
     rows, columns = size
     if name in ("Q", "R") and a.ndim == 0:
         return f": np.eye({rows}) * {name}"
