@@ -30,7 +30,7 @@ def normal(seed, *shape):
     return (rng.normal(size=shape) + 1j * rng.normal(size=shape)) / np.sqrt(2)
 
 
-def model(likely=False):
+def model():
     from cgp import statespace
 
     return statespace.LinearGaussian(
@@ -38,7 +38,6 @@ def model(likely=False):
         0.05 * np.eye(2),
         [[1.0, 0.0]],
         [[0.2]],
-        initial_covariance=np.eye(2) if likely else "stationary",
     )
 
 

@@ -2,14 +2,14 @@
 
 A real covariance makes a proper complex process: its real and imaginary parts are independent, and
 each has half of the variance. Formulas after Rasmussen & Williams, *Gaussian Processes for Machine
-Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|; where TensorFlow Probability has one, a
-`Kernel` adds hyperparameters that are Keras weights. Matérn kernels of half-integer smoothness are
-Markov.
+Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|. Matérn kernels of half-integer smoothness
+are Markov. TensorFlow Probability has these correlations too, but importing it takes longer than a
+fit.
 """
 
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -30,7 +30,6 @@ from cgp.kernels.markov import (
     over_points,
     stack_matrices,
 )
-from cgp.kernels.partials import Partials, partials_of_function
 from cgp.kernels.points import per_dimension
 from cgp.kernels.spectrum import Spectrum, matern_spectrum, sum_of_spectra
 from cgp.linalg.arguments import ArrayLike, as_complex
@@ -38,35 +37,28 @@ from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import FRACTION, POSITIVE, in_steps_of
 
 
-def psd_kernels() -> Any:
-    """TensorFlow Probability's module of covariance functions."""
-    import tensorflow_probability as tfp  # here: importing it takes seconds
-
-    return tfp.math.psd_kernels
-
-
 @declared
 class Stationary(Kernel):
-    """`variance` times a function `correlation` of `(x1 − x2)/lengthscale`."""
+    """`variance` times a function `correlation` of r², the square of `(x1 − x2)/lengthscale`."""
 
     is_real = True
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
-    tfp_name: ClassVar[str]  # of the kernel in TensorFlow Probability
 
     def set_derived_attributes(self) -> None:
         """A kernel with a length scale for each dimension is not Markov."""
         self.is_markov = self.is_markov and self.lengthscale.variable.ndim == 0
 
-    def correlation(self) -> Any:
-        """The kernel at unit variance and length scale, from TensorFlow Probability."""
-        return getattr(psd_kernels(), self.tfp_name)()
+    def correlation(self, square: tf.Tensor) -> tf.Tensor:
+        """The correlation at r², `[...]`."""
+        raise NotImplementedError
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
         # The difference first: a date over a length scale would lose the digits that matter.
         r = (x1 - x2) / per_dimension(self.lengthscale, x1)
-        return self.variance.value * self.correlation().apply(r, tf.zeros_like(r)), None
+        square = tf.reduce_sum(tf.square(r), axis=-1)
+        return self.variance.value * self.correlation(square), None
 
     def has_level(self, x: np.ndarray) -> bool:
         """Whether a large constant is likely: yes if a length scale is far above the span of x."""
@@ -95,8 +87,11 @@ class RBF(Stationary):
                [1.2131, 2.    ]])
     """
 
-    is_smooth = True
-    code, tfp_name = Code.RBF, "ExponentiatedQuadratic"
+    is_smooth, code = True, Code.RBF
+
+    def correlation(self, square: tf.Tensor) -> tf.Tensor:
+        """`e^{−r²/2}`."""
+        return tf.exp(-0.5 * square)
 
     def spectrum(self) -> Spectrum:
         """The spectral density, a Gaussian function of f."""
@@ -130,9 +125,10 @@ class RationalQuadratic(Stationary):
         """The starting values: a wide mixture of length scales, alpha = 1."""
         return rules.scattered(1.0, 2.0) if name == "alpha" else super().start_of(name, rules)
 
-    def correlation(self) -> Any:
-        """The correlation as a kernel of TensorFlow Probability."""
-        return psd_kernels().RationalQuadratic(scale_mixture_rate=self.alpha.value)
+    def correlation(self, square: tf.Tensor) -> tf.Tensor:
+        """`(1 + r²/(2 alpha))^{−alpha}`."""
+        alpha = self.alpha.value
+        return tf.exp(-alpha * tf.math.log1p(0.5 * square / alpha))
 
     def spectrum(self) -> Spectrum:
         """The spectral density, a Matérn function of f of smoothness `alpha − ½`."""
@@ -182,7 +178,7 @@ class Periodic(Kernel):
         array([[0.2707, 2.    ]])
     """
 
-    is_real, code = True, Code.PERIODIC
+    is_real, is_smooth, code = True, True, Code.PERIODIC
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     # In steps of one percent, as in `Rotation`.
@@ -205,19 +201,8 @@ class Periodic(Kernel):
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
         turns = per_dimension(self.frequency, x1) * (x1 - x2)
-        kernel = psd_kernels().ExpSinSquared(length_scale=self.lengthscale.value)
-        return self.variance.value * kernel.apply(turns, tf.zeros_like(turns)), None
-
-    def partials(self, x1: tf.Tensor, x2: tf.Tensor) -> Partials:
-        """The moments and their partial derivatives."""
-
-        def moments(x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-            # TensorFlow Probability's has the second derivative zero where both points are one.
-            turns = self.frequency.value * (x1 - x2)[..., 0]
-            square = (tf.sin(math.pi * turns) / self.lengthscale.value) ** 2
-            return self.variance.value * tf.exp(-2.0 * square), None
-
-        return partials_of_function(moments, x1, x2)
+        sines = tf.sin(math.pi * turns) / self.lengthscale.value
+        return self.variance.value * tf.exp(-2.0 * tf.reduce_sum(tf.square(sines), axis=-1)), None
 
     def spectrum(self) -> Spectrum:
         """The spectrum, lines at harmonics weighted by Bessel functions of `1/lengthscale²`."""
@@ -238,6 +223,10 @@ class HalfIntegerMatern(Stationary):
     """A Matérn kernel of smoothness order + ½; arguments as for `RBF`."""
 
     order: int  # the number of derivatives of the signal
+
+    def correlation(self, square: tf.Tensor) -> tf.Tensor:
+        """The correlation at r², `[...]`."""
+        return half_integer_correlation(self.order, square)
 
     def markov_form(self) -> MarkovForm:
         """The state-space form, by `matern_form`."""
@@ -262,6 +251,22 @@ class HalfIntegerMatern(Stationary):
 
     def _rate(self) -> tf.Tensor:
         return math.sqrt(2 * self.order + 1) / self.lengthscale.value
+
+
+def half_integer_correlation(order: int, square: tf.Tensor) -> tf.Tensor:
+    """The Matérn correlation of smoothness p + ½, p being the order, at r², `[...]`.
+
+    With s = √(2p + 1) r, `e^{−s} Σ_j c_j sʲ` with `c_j = (p over j) 2ʲ (2p − j)!/(2p)!` over
+    j ≤ p (Rasmussen & Williams, 2006, eq. 4.16). Its gradient is zero at r = 0.
+    """
+    is_zero = square <= 0.0  # where the derivative of a root is infinite
+    root = tf.sqrt((2 * order + 1) * tf.where(is_zero, tf.ones_like(square), square))
+    s = tf.where(is_zero, tf.zeros_like(square), root)
+    coefficients = [
+        math.comb(order, j) * 2.0**j / math.perm(2 * order, j) for j in range(order + 1)
+    ]
+    polynomial = tf.math.polyval([tf.constant(c, s.dtype) for c in reversed(coefficients)], s)
+    return polynomial * tf.exp(-s)
 
 
 def matern_form(order: int, variance: tf.Tensor, rate: tf.Tensor) -> MarkovForm:
@@ -340,7 +345,7 @@ class Matern12(HalfIntegerMatern):
         array([[0.7358+0.j]])
     """
 
-    order, code, tfp_name = 0, Code.MATERN12, "MaternOneHalf"
+    order, code = 0, Code.MATERN12
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -355,7 +360,7 @@ class Matern32(HalfIntegerMatern):
         array([[0.9667+0.j]])
     """
 
-    order, code, tfp_name = 1, Code.MATERN32, "MaternThreeHalves"
+    order, code = 1, Code.MATERN32
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -370,7 +375,7 @@ class Matern52(HalfIntegerMatern):
         array([[1.048+0.j]])
     """
 
-    order, code, tfp_name = 2, Code.MATERN52, "MaternFiveHalves"
+    order, code = 2, Code.MATERN52
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -478,9 +483,8 @@ class TwoScale(Kernel):
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
         per_dimension(self.lengthscale, x1)  # may refuse x
-        correlation, difference = psd_kernels().MaternFiveHalves(), x1 - x2
         terms = [
-            variance * correlation.apply(difference / scale, tf.zeros_like(difference))
+            variance * half_integer_correlation(2, tf.reduce_sum(((x1 - x2) / scale) ** 2, axis=-1))
             for variance, scale in self._scales()
         ]
         return tf.add_n(terms), None

@@ -55,25 +55,38 @@ def distance(last: Site, following: Site, q: Moments) -> tf.Tensor:
     linear += product(last.precision, following.target - last.target)
     square = quadratic(q.covariance, linear)
     share = tf.einsum("ij...,jk...->ik...", precision, q.covariance)
-    d = share.shape[0]
-    square += tf.add_n([tf.square(share[i, j]) for i in range(d) for j in range(d)])
+    square += tf.add_n([tf.square(a) for row in elements(share) for a in row])
     return tf.sqrt(square)
+
+
+def elements(a: tf.Tensor) -> list[list[tf.Tensor]]:
+    """The elements `[...]` of matrices `[d, d, ...]`, row by row.
+
+    A graph of indices `a[i, j]` has four operations for each.
+    """
+    return [tf.unstack(row) for row in tf.unstack(a)]
+
+
+def symmetric(first: tf.Tensor, off: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """The matrices `[2, 2, ...]` of these elements `[...]`."""
+    return tf.stack([tf.stack([first, off]), tf.stack([off, second])])
 
 
 def inverse(a: tf.Tensor) -> tf.Tensor:
     """The inverse of symmetric matrices `[d, d, ...]`, d being 1 or 2."""
     if a.shape[0] == 1:
         return 1.0 / a
-    scale = 1.0 / (a[0, 0] * a[1, 1] - a[1, 0] * a[1, 0])
-    first = tf.stack([a[1, 1] * scale, -a[1, 0] * scale])
-    return tf.stack([first, tf.stack([-a[1, 0] * scale, a[0, 0] * scale])])
+    (first, _), (off, second) = elements(a)
+    scale = 1.0 / (first * second - off * off)
+    return symmetric(second * scale, -off * scale, first * scale)
 
 
 def log_determinant(a: tf.Tensor) -> tf.Tensor:
     """The log determinants of symmetric positive matrices `[d, d, ...]`, `[...]`."""
     if a.shape[0] == 1:
         return tf.math.log(a[0, 0])
-    return tf.math.log(a[0, 0] * a[1, 1] - a[1, 0] * a[1, 0])
+    (first, _), (off, second) = elements(a)
+    return tf.math.log(first * second - off * off)
 
 
 def product(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
@@ -83,21 +96,22 @@ def product(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
 
 def quadratic(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """The quadratic form xᵀ A x, `[...]`."""
-    d, y = x.shape[0], product(a, x)
-    return tf.add_n([x[i] * y[i] for i in range(d)])  # a sum over the axis XLA cannot take back
+    # A sum over the axis XLA cannot take back.
+    return tf.add_n(tf.unstack(x * product(a, x)))
 
 
 def trace(a: tf.Tensor) -> tf.Tensor:
     """The traces of matrices `[d, d, ...]`, `[...]`."""
-    return tf.add_n([a[i, i] for i in range(a.shape[0])])
+    return tf.add_n([row[i] for i, row in enumerate(elements(a))])
 
 
 def at_least(a: tf.Tensor, least: tf.Tensor) -> tf.Tensor:
     """Symmetric matrices `[d, d, ...]` with eigenvalues raised to at least `least`, `[...]`."""
     if a.shape[0] == 1:
         return tf.maximum(a, least)
-    middle, half = 0.5 * (a[0, 0] + a[1, 1]), 0.5 * (a[0, 0] - a[1, 1])
-    square = half * half + a[1, 0] * a[1, 0]
+    (first, _), (off, second) = elements(a)
+    middle, half = 0.5 * (first + second), 0.5 * (first - second)
+    square = half * half + off * off
     is_round = square <= 1e-24 * middle * middle  # where the eigenvectors are any
     radius = tf.sqrt(tf.where(is_round, tf.ones_like(square), square))
     high, low = tf.maximum(middle + radius, least), tf.maximum(middle - radius, least)
@@ -106,8 +120,7 @@ def at_least(a: tf.Tensor, least: tf.Tensor) -> tf.Tensor:
     round_one = tf.maximum(middle, least)
     first = tf.where(is_round, round_one, centre + slope * half)
     second = tf.where(is_round, round_one, centre - slope * half)
-    off = tf.where(is_round, tf.zeros_like(half), slope * a[1, 0])
-    return tf.stack([tf.stack([first, off]), tf.stack([off, second])])
+    return symmetric(first, tf.where(is_round, tf.zeros_like(half), slope * off), second)
 
 
 class Likelihood(ABC):

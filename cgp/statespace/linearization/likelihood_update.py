@@ -10,7 +10,17 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import Form
-from cgp.likelihoods.base import Likelihood, Moments, Site, between, distance, inverse, trace
+from cgp.likelihoods.base import (
+    Likelihood,
+    Moments,
+    Site,
+    between,
+    distance,
+    elements,
+    inverse,
+    symmetric,
+    trace,
+)
 from cgp.linalg.arguments import nan, real_as
 from cgp.linalg.batch_last import adjoint, cholesky, divide, matmul, matvec, solve
 from cgp.statespace.engines.filter_step import State, decorrelated, update
@@ -266,13 +276,12 @@ class StepSites:
         diagonal = tf.einsum("mmb->mb", a)
         if a.dtype.is_complex:
             half = 0.5 * tf.math.real(diagonal)
-            zero = tf.zeros_like(half)
-            return tf.stack([tf.stack([half, zero]), tf.stack([zero, half])])
+            return symmetric(half, tf.zeros_like(half), half)
         if self._multiplicity == 1:
             return diagonal[None, None]
         m = a.shape[0] // 2
-        off = tf.einsum("mmb->mb", a[:m, m:])
-        return tf.stack([tf.stack([diagonal[:m], off]), tf.stack([off, diagonal[m:]])])
+        first, second = tf.split(diagonal, 2)
+        return symmetric(first, tf.einsum("mmb->mb", a[:m, m:]), second)
 
     def _measured(self, site: Site, z: tf.Tensor) -> Measured:
         """A site as normal observations like z."""
@@ -280,12 +289,9 @@ class StepSites:
         zero = tf.zeros_like(target[0, 0])
         unknown = zero + np.inf
         if z.dtype.is_complex:
-            R = real_as(_diagonal(covariance[0, 0] + covariance[1, 1]), z.dtype)
+            R = real_as(_diagonal(trace(covariance)), z.dtype)
             return Measured(tf.complex(*tf.unstack(target)), R, zero, unknown)
-        d = target.shape[0]
-        rows = [
-            tf.concat([_diagonal(covariance[i, j]) for j in range(d)], axis=1) for i in range(d)
-        ]
+        rows = [tf.concat([_diagonal(a) for a in row], axis=1) for row in elements(covariance)]
         z, R = tf.concat(tf.unstack(target), axis=0), tf.concat(rows, axis=0)
         return Measured(z, R, zero, unknown)
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from cgp.linalg.batch_last import adjoint, matmul, to_first, to_last, triangularize
 from cgp.linalg.gradients import without_gradient
+from cgp.linalg.semidefinite import lq
 from cgp.statespace.compiled import CompiledByShape
 
 _MOST_DOUBLINGS = 64
@@ -57,14 +58,14 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
         F: tf.Tensor, Q: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., list[tf.Tensor]]]:
         variables, F = (F, Q), tf.stop_gradient(F)  # no tape records the loops
-        chol = _compiled_factor(F, factor)
+        chol = _factor_of_sum(F, factor)
         covariance = matmul(chol, adjoint(chol))
 
         def backward(by_covariance: tf.Tensor, by_chol: tf.Tensor) -> list[tf.Tensor]:
             # The cotangents satisfy the adjoint equation Q̄ = P̄ + Fᴴ Q̄ F, P̄ made Hermitian.
             by_covariance = tf.stop_gradient(by_covariance)
             by_covariance = 0.5 * (by_covariance + adjoint(by_covariance))
-            by_q = _compiled_sum(adjoint(F), by_covariance)
+            by_q = _sum(adjoint(F), by_covariance)
             return without_gradient(
                 [2.0 * matmul(matmul(by_q, F), covariance), by_q],
                 variables,
@@ -88,17 +89,62 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
     return covariance, tf.stop_gradient(chol)
 
 
+def _factor_of_sum(F: tf.Tensor, G: tf.Tensor) -> tf.Tensor:
+    """The factor of `Σ Fᵏ G Gᴴ Fᵏᴴ`, `[n, n, B]`; NaN where F is not stable."""
+    if not tf.executing_eagerly():
+        return _compiled_factor_of_sum(F, G)
+
+    def step(A: np.ndarray, L: np.ndarray) -> np.ndarray:
+        joint = np.concatenate([L, A @ L], axis=-1)
+        return _adjoint(np.linalg.qr(_adjoint(joint), mode="r"))
+
+    L, _ = lq(tf.constant(_doubling_by_numpy(step, F, G)))  # a diagonal that is not negative
+    return _batch_last(L.numpy())
+
+
+def _sum(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
+    """`Σ Fᵏ Q Fᵏᴴ`, `[n, n, B]`; NaN where F is not stable."""
+    if not tf.executing_eagerly():
+        return _compiled_sum(F, Q)
+    return _batch_last(_doubling_by_numpy(lambda A, P: P + A @ P @ _adjoint(A), F, Q))
+
+
+def _fewest_doublings(n: int) -> int:
+    """Enough for a nilpotent part of F `[n, n]`, at any scale."""
+    return 1 + math.ceil(math.log2(n))
+
+
+def _negligible(dtype: tf.DType) -> float:
+    """The modulus of the elements of a power of F that adds nothing more."""
+    return 1e-3 * float(np.finfo(dtype.real_dtype.as_numpy_dtype).eps)
+
+
+def _doubling_by_numpy(
+    step: Callable[[np.ndarray, np.ndarray], np.ndarray], F: tf.Tensor, start: tf.Tensor
+) -> np.ndarray:
+    """`_doubling` without a program, which XLA compiles for half a second.
+
+    The batch axis of F and of the start is the last one, for `step` and in the result the first.
+    """
+    A, x = (np.moveaxis(a.numpy(), -1, 0) for a in (F, start))
+    with np.errstate(all="ignore"):  # powers of an F that is not stable overflow
+        for k in range(_MOST_DOUBLINGS):
+            if k >= _fewest_doublings(A.shape[-1]) and np.max(np.abs(A)) < _negligible(F.dtype):
+                break
+            A, x = A @ A, step(A, x)
+        return np.where(np.max(np.abs(A), axis=(-2, -1), keepdims=True) < 1.0, x, np.nan)
+
+
 def _doubling(
     step: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], F: tf.Tensor, start: tf.Tensor
 ) -> tf.Tensor:
     """The limit of x ← step(A, x), A ← A² from A = F, as A vanishes."""
-    eps = np.finfo(F.dtype.real_dtype.as_numpy_dtype).eps
-    least = 1 + math.ceil(math.log2(F.shape[0]))  # enough for a nilpotent part of F, at any scale
+    fewest, negligible = _fewest_doublings(F.shape[0]), _negligible(F.dtype)
 
     def goes_on(k: tf.Tensor, A: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         # An A that has overflowed is NaN, for which the comparison is false.
-        vanishes = tf.reduce_max(tf.abs(A)) < 1e-3 * eps
-        return (k < least) | ((k < _MOST_DOUBLINGS) & ~vanishes)
+        vanishes = tf.reduce_max(tf.abs(A)) < negligible
+        return (k < fewest) | ((k < _MOST_DOUBLINGS) & ~vanishes)
 
     _, A, x = tf.while_loop(
         goes_on, lambda k, A, x: (k + 1, matmul(A, A), step(A, x)), (tf.constant(0), F, start)
@@ -107,7 +153,7 @@ def _doubling(
     return tf.where(tf.reduce_max(tf.abs(A), axis=[0, 1]) < 1.0, x, nan)
 
 
-_compiled_factor = CompiledByShape(
+_compiled_factor_of_sum = CompiledByShape(
     lambda F, G: _doubling(
         lambda A, L: triangularize(tf.concat([L, matmul(A, L)], axis=1)), F, triangularize(G)
     )
@@ -115,6 +161,14 @@ _compiled_factor = CompiledByShape(
 _compiled_sum = CompiledByShape(
     lambda F, Q: _doubling(lambda A, P: P + matmul(matmul(A, P), adjoint(A)), F, Q)
 )
+
+
+def _adjoint(a: np.ndarray) -> np.ndarray:
+    return np.conj(np.swapaxes(a, -1, -2))
+
+
+def _batch_last(a: np.ndarray) -> tf.Tensor:
+    return tf.constant(np.moveaxis(a, 0, -1))
 
 
 # The prior variance must exceed the variance of data and noise by this factor.
