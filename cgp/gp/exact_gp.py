@@ -24,7 +24,7 @@ from cgp.linalg import cholesky, stored_cholesky
 from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.keras_private import in_stateless_scope
-from cgp.training.post_updates import leave_out_of_loss
+from cgp.training.post_updates import is_left_out_of_loss, leave_out_of_loss
 from cgp.training.saving import Outputs, Served, registered_config
 
 
@@ -107,8 +107,7 @@ class ExactGP(MaximumLikelihoodGP):
         self._chol = empty_variable(3, complex_dtype(real) if self._process.is_proper else real)
         self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
         self._watch(self._factorize, state_is_weights=False)
-        if self._sites.are_needed:  # the loss factorises the covariance of normal data
-            leave_out_of_loss(self)
+        leave_out_of_loss(self)
         self.built = True
 
     # --- the factor of the data ----------------------------------------------------------------
@@ -130,8 +129,10 @@ class ExactGP(MaximumLikelihoodGP):
         No gradient passes through the factor.
         """
         covariance = self._process.covariance(data)
-        # The stored factor belongs to the weights, not to the values of a stateless scope.
-        if data.noise.total_variance is not None or in_stateless_scope():
+        # The stored factor belongs to the weights, not to the values of a stateless scope or of
+        # the steps of a line search.
+        is_of_weights = not (in_stateless_scope() or is_left_out_of_loss(self))
+        if data.noise.total_variance is not None or not is_of_weights:
             return covariance, cholesky(tf.stop_gradient(covariance))
         refresh(self)
 

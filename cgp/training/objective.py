@@ -20,6 +20,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from cgp import native
+from cgp.graphs import called_as_op
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import check_whole
 from cgp.linalg.gradients import without_warnings_of_casts
@@ -105,7 +106,7 @@ class Objective:
         Raises:
             InvalidArgumentError, NotPositiveDefiniteError: Where the loss has no value.
         """
-        value, gradient = self._function(tf.constant(point, tf.float64), self.batch)
+        value, gradient = self._function(np.asarray(point, np.float64), self.batch)
         return float(value), gradient.numpy()
 
 
@@ -139,10 +140,22 @@ def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Call
     kept: _CompiledObjective | None = getattr(model, "_kept_objective", None)
     same = kept is not None and list(map(id, kept.variables)) == list(map(id, variables))
     if kept is None or not same or kept.signature != signature:
-        function = functools.partial(evaluate, model, variables)
-        function = tf.function(function, jit_compile=model.jit_compile, autograph=False)
-        kept = model._kept_objective = _CompiledObjective(variables, signature, function)
-    return kept.function
+        graph = tf.function(
+            functools.partial(evaluate, model, variables),
+            jit_compile=model.jit_compile,
+            autograph=False,
+        )
+        size = sum(v.shape.num_elements() for v in variables)
+        concrete = graph.get_concrete_function(tf.TensorSpec([size], tf.float64), shapes)
+        kept = model._kept_objective = _CompiledObjective(
+            variables, signature, called_as_op(concrete)
+        )
+    call = kept.function
+
+    def of_batch(point: np.ndarray, batch: tuple) -> list[tf.Tensor]:
+        return call(point, *(a for a in tf.nest.flatten(batch) if a is not None))
+
+    return of_batch
 
 
 def evaluate(

@@ -177,7 +177,8 @@ class _PostUpdate:
     def __init__(self, variables: tuple, update: Callable[[], None], snapshot: Any) -> None:
         self.variables, self.update, self.snapshot = variables, update, snapshot
         self.is_current = False
-        self.is_of_loss = True  # whether the loss reads the state
+        self.is_of_loss = True  # whether an objective keeps the state current
+        self.is_left_out = False  # whether an objective is evaluated that does not
         self._present_values = PresentValues(variables)
         self._comparison = _Comparison(b"", b"", True)
 
@@ -348,12 +349,16 @@ def register_post_update(
 
 
 def leave_out_of_loss(layer: keras.layers.Layer) -> None:
-    """Says that the loss of a layer reads none of its states: they are recomputed after a fit.
-
-    An `Objective` then evaluates the loss without them.
+    """Says that an `Objective` need not keep the states of a layer current: the loss of the layer
+    does without them while `is_left_out_of_loss`, and they are recomputed after a fit.
     """
     for update in _updates(layer):
         update.is_of_loss = False
+
+
+def is_left_out_of_loss(layer: keras.layers.Layer) -> bool:
+    """Whether an `Objective` is evaluated, and leaves the states of a layer as they are."""
+    return any(update.is_left_out for update in _updates(layer))
 
 
 def check_variables(variables: Iterable[keras.Variable]) -> None:
@@ -540,18 +545,19 @@ def all_refreshed(model: keras.layers.Layer, variables: Iterable[keras.Variable]
     """A context in which all states of a loss are current, so that layers need not refresh them.
 
     A graph made in it has each update once, where a layer that calls `refresh` would add another.
-    The variables must not change inside.
+    The variables must not change inside. States that are left out of the loss are refreshed by
+    layers that read them all the same.
     """
     updates = list(_updates_inside(model, variables))
     for update in updates:
         if update.is_of_loss:
             update.run_if_stale()
-        update.is_current = True
+        update.is_current, update.is_left_out = update.is_of_loss, not update.is_of_loss
     try:
         yield
     finally:
         for update in updates:
-            update.is_current = False
+            update.is_current = update.is_left_out = False
 
 
 def _updates_inside(

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import form_of
+from cgp.graphs import called_as_op
 from cgp.likelihoods.base import Likelihood
 from cgp.observations import missing_value
 from cgp.statespace.engines import native_engine
@@ -90,7 +91,7 @@ class SiteTurns:
             return list(self._turns(*arguments))
 
         graph = tf.function(of_flat, input_signature=signature, autograph=False)
-        return graph.get_concrete_function()
+        return called_as_op(graph.get_concrete_function())
 
     def _program(self, streams: int) -> Any:
         """The program of `agreed` for steps of so many streams, compiled by XLA."""
@@ -108,7 +109,7 @@ class SiteTurns:
                 for a in tf.nest.flatten(self._signature[:2])
             ]
             graph = tf.function(agreed, input_signature=shapes, jit_compile=True, autograph=False)
-            self._programs[streams] = graph.get_concrete_function()
+            self._programs[streams] = called_as_op(graph.get_concrete_function())
         return self._programs[streams]
 
     def __call__(
@@ -120,8 +121,7 @@ class SiteTurns:
         first turn `last` is not read.
         """
         arrays = *signal, *measurement, *last, np.int32(turn), np.int32(turns)
-        measured = self._graph(*map(tf.convert_to_tensor, arrays))
-        return Measured(*(a.numpy() for a in measured))
+        return Measured(*(a.numpy() for a in self._graph(*arrays)))
 
     def first(self, signal: Signal, measurement: Measurement) -> Measured:
         """The sites before the first turn."""
@@ -179,12 +179,7 @@ class SiteTurns:
         if self._steps <= _STEPS:
             z, R, correction, _ = self.agreed(signal, measurement)
         else:
-            arrays, dtype = [*signal, *measurement], z.dtype
-            results = tf.raw_ops.StatefulPartitionedCall(  # `tf.function` takes twice the time
-                args=arrays,
-                Tout=[dtype, dtype, measurement.observed.dtype],
-                f=self._program(z.shape[1]),
-            )
+            results = self._program(z.shape[1])(*signal, *measurement)
             z, R, correction = (a.numpy() for a in results)
         if not np.isfinite(correction).all():
             return None

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals
+from cgp.graphs import called_as_op
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.linearization.rules import Affine, Iterated, Rule, Taylor, expansion
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
@@ -114,24 +115,21 @@ class AffineFunctions:
 
 
 class _Graph:
-    """A graph of arrays of fixed shapes, called as an op: a `tf.function` takes twice the time."""
+    """A graph of arrays of fixed shapes."""
 
     def __init__(self, function: Callable[..., tf.Tensor], arrays: Sequence[np.ndarray]):
         signature = [tf.TensorSpec(a.shape, a.dtype) for a in arrays]
         graph = tf.function(function, input_signature=signature, autograph=False)
-        self._function = graph.get_concrete_function()
-        self._captured = list(self._function.captured_inputs)
-        self._dtypes = [output.dtype for output in self._function.outputs]
+        concrete = graph.get_concrete_function()
+        self._call = called_as_op(concrete)
         self.reads_variables = any(
             op.op_def is not None and op.op_def.is_stateful and op.type != "Placeholder"
-            for op in self._function.graph.get_operations()
+            for op in concrete.graph.get_operations()
         )
         """Whether the same arrays may give another result later."""
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
-        [result] = tf.raw_ops.StatefulPartitionedCall(
-            args=[*arrays, *self._captured], Tout=self._dtypes, f=self._function
-        )
+        [result] = self._call(*arrays)
         return result.numpy()
 
 
