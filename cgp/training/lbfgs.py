@@ -81,9 +81,10 @@ class Descent:
         self._is_substitute = False  # whether `_last` holds a substitute
         parameters = [v.parameter for v in trained]
         in_logs = [p is not None and p.constraint.forward is POSITIVE.forward for p in parameters]
-        self._in_logs = np.repeat(in_logs, [v.variable.shape.num_elements() for v in trained])
-        steps = [p.step for p in parameters if p is not None and p.step is not None]
-        self._largest_step = max([1.0, *(float(np.max(step)) for step in steps)])
+        sizes = [v.variable.shape.num_elements() for v in trained]
+        self._in_logs, self._number = np.repeat(in_logs, sizes), np.repeat(range(len(sizes)), sizes)
+        steps = [1.0 if p is None or p.step is None else float(np.max(p.step)) for p in parameters]
+        self._step = np.repeat(steps, sizes)
 
     def run(self, optimizer: LBFGS, cap: int | None) -> Any:
         """Runs the minimisation, for at most `cap` iterations; returns SciPy's `OptimizeResult`."""
@@ -141,9 +142,8 @@ class Descent:
     def _is_lost(self, point: np.ndarray) -> bool:
         """Whether a hyperparameter is outside its constraint, as a variance that is zero."""
         # No exponential overflows or underflows below that, in float32 either.
-        if np.max(np.abs(point)) * self._largest_step < 80.0:
-            return False
-        return any(v.is_lost() for v in self.trained)
+        is_far = np.abs(point) * np.maximum(self._step, 1.0) >= 80.0
+        return any(self.trained[number].is_lost() for number in set(self._number[is_far]))
 
     def _is_steep(self, point: np.ndarray, loss: float, gradient: np.ndarray) -> bool:
         """Whether loss or slope at a point are beyond what a cubic from the last iterate fits."""
