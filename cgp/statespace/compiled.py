@@ -20,10 +20,11 @@ class CompiledByShape:
 
     Args:
         function: Takes tensors, None, or named tuples of them.
+        by_xla: Whether XLA compiles it; False for a graph that is traced once for each set.
     """
 
-    def __init__(self, function: Callable[..., Any]):
-        self._function = function
+    def __init__(self, function: Callable[..., Any], by_xla: bool = True):
+        self._function, self._by_xla = function, by_xla
         self._programs: OrderedDict[tuple, Callable[..., Any]] = OrderedDict()
         _all.add(self)
 
@@ -39,7 +40,9 @@ class CompiledByShape:
         if key not in self._programs:
             # TensorFlow counts traces by function object: a new partial starts a new count.
             function = functools.partial(self._function)
-            self._programs[key] = tf.function(function, jit_compile=True, autograph=False)
+            self._programs[key] = tf.function(
+                function, jit_compile=self._by_xla or None, autograph=False
+            )
         self._programs.move_to_end(key)
         while len(self._programs) > _MOST_PROGRAMS:
             self._programs.popitem(last=False)

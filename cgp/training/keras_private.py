@@ -166,6 +166,11 @@ def as_added_loss(layer: keras.layers.Layer, loss: Any) -> Any:
     return keras.tree.map_structure(lambda x: tf.cast(x, compiled.dtype), loss)
 
 
+def is_called_to_train() -> bool:
+    """Whether the call that is under way has `training=True`, as in a step of a training."""
+    return getattr(get_global_attribute("current_call_ctx"), "training", None) is True
+
+
 @contextlib.contextmanager
 def loss_weighed(model: Any, rows: tf.Tensor, weight: tf.Tensor) -> Iterator[None]:
     """A context in which a batch counts with `weight` in the mean loss, in place of its `rows`."""

@@ -18,6 +18,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.clock import is_time, remedy
 from cgp.linalg.arguments import as_flag, check_whole, is_complex
+from cgp.tensorflow_private import is_compiled_by_xla, is_recorded
 from cgp.training import divergence, keras_private, lbfgs
 from cgp.training.batches import are_arrays, batches, number_of_batches, split, where_watched
 from cgp.training.layer_arguments import names_told
@@ -266,7 +267,20 @@ class Trainer(Saving):
             TypeError: Dates or durations, which are no numbers yet.
         """
         args, kwargs = tf.nest.map_structure(without_mask, (args, kwargs))
+        if self._is_in_training_step():
+            with native.own_graph():
+                return super().__call__(*args, **kwargs)
         return super().__call__(*args, **kwargs)
+
+    @staticmethod
+    def _is_in_training_step() -> bool:
+        """Whether a call is part of the graph of a training step that XLA does not compile.
+
+        A step of a `keras.Model` around this one tells by a tape and by `training=True`. Nobody
+        exports such a graph.
+        """
+        is_traced = not tf.executing_eagerly() and is_recorded()
+        return is_traced and keras_private.is_called_to_train() and not is_compiled_by_xla()
 
     batch_count: tf.Variable | None = None
     """The number of batches of all the data, 1 outside of `fit` and `evaluate`: a loss of which one

@@ -1,5 +1,7 @@
 """Between layers of Keras, in any of its models, beside losses in single precision."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import tensorflow as tf
 from keras.src.backend.common.masking import set_keras_mask
 
 import cgp
+from cgp import native
 from cgp.kernels import Matern12, Rotation
 from cgp.layers import RealImag, ToComplex
 from tests.layers.models import SERIES, STEPS, made
@@ -84,6 +87,38 @@ def test_does_a_filter_train_beside_a_loss_in_single_precision(kind, eagerly):
         name = variable.path.split("tracker/")[-1]
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-9, err_msg=name)
         assert np.any(np.abs(value - variable.numpy()) > 1e-4)
+
+
+def gradients_of_step(model, z):
+    with tf.GradientTape() as tape:
+        model(z, training=True)
+        loss = model.losses[0]
+    return tape.gradient(loss, model.trainable_variables[:2])
+
+
+def ops_of_the_core(function, jit_compile):
+    """The compiled ops in the graph of a function, and its result."""
+    traced = tf.function(function, jit_compile=jit_compile, autograph=False)
+    graph = traced.get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    return {node.op for node in nodes if node.op.startswith("Cgp")}, traced()
+
+
+@pytest.mark.skipif(native.core().ops is None, reason="there is no compiled core")
+def test_have_steps_of_a_keras_model_alone_ops_of_the_core(without_core):
+    """XLA cannot compile them, and who loads an exported prediction may have none."""
+    model, z = functional(keras.Model), series()
+    step = functools.partial(gradients_of_step, model, z)
+    ops, gradients = ops_of_the_core(step, jit_compile=False)
+    assert {"CgpKalmanMoments", "CgpKalmanPullback"} <= ops
+    for expected in (
+        ops_of_the_core(step, jit_compile=True),
+        without_core(ops_of_the_core, step, False),
+    ):
+        assert not expected[0]
+        for a, b in zip(gradients, expected[1], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9)
+    assert not ops_of_the_core(lambda: model(z), jit_compile=False)[0]
 
 
 @eagerly_or_in_a_graph

@@ -4,6 +4,7 @@ Compiled ops on a CPU, eagerly and in training, where they were built and do not
 chunks that XLA compiles; all steps at once on request.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tensorflow.experimental.numpy import moveaxis
 
 from cgp.linalg.gradients import without_gradient
+from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.engines import chunked_engine, native_engine, parallel_engine
 from cgp.statespace.engines.backward_pass import ONCE, Cotangents, hermitian
 from cgp.statespace.engines.chunked_engine import StateMoments
@@ -90,12 +92,40 @@ def _differentiable(
     or `[T, …, B]`; gradients by log likelihoods are `[B, T or 1, 1]`.
     """
 
+    @tf.custom_gradient
+    def recursion(*inputs: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., Any]]:
+        # Without this a tape would record the compiled loops, and XLA store every step of them.
+        replaced = system._replace(**dict(zip(PULLED, inputs, strict=True)))
+        constant = KalmanSystem(*map(tf.stop_gradient, replaced))
+        values, starts = _forward(function)(constant)
+
+        def backward(*by_values: tf.Tensor) -> list[tf.Tensor]:
+            pulled = cotangents(*map(tf.stop_gradient, by_values))
+            gradients = _backward(engine)(constant, pulled, starts)
+            return without_gradient(gradients, inputs, ONCE)
+
+        return tuple(values), backward
+
+    return recursion(*(getattr(system, name) for name in PULLED))
+
+
+@functools.cache
+def _forward(function: Callable[[System, State], tuple[Any, State]]) -> Callable[..., Any]:
+    """A function of an engine as a function of a system."""
+
     def forward(system: KalmanSystem) -> tuple[Any, State]:
         values, starts = function(*for_loops(system))
         if isinstance(values, StateMoments):
             names = ("predicted_means", "filtered_means", "log_likelihoods")
             values = values._replace(**{k: moveaxis(getattr(values, k), -1, 0) for k in names})
         return values, starts
+
+    return _traced_once(functools.partial(_once_if_shared, forward))
+
+
+@functools.cache
+def _backward(engine: Any) -> Callable[..., Any]:
+    """The pullback of an engine as a function of a system, cotangents and starts of chunks."""
 
     def pullback(system: KalmanSystem, by_values: Cotangents, starts: State) -> list[tf.Tensor]:
         of_loops = {
@@ -109,21 +139,16 @@ def _differentiable(
             for name, a in zip(PULLED, gradients, strict=True)
         ]
 
-    @tf.custom_gradient
-    def recursion(*inputs: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., Any]]:
-        # Without this a tape would record the compiled loops, and XLA store every step of them.
-        replaced = system._replace(**dict(zip(PULLED, inputs, strict=True)))
-        constant = KalmanSystem(*map(tf.stop_gradient, replaced))
-        values, starts = _once_if_shared(forward, constant)
+    return _traced_once(functools.partial(_pulled_once_if_shared, pullback))
 
-        def backward(*by_values: tf.Tensor) -> list[tf.Tensor]:
-            pulled = cotangents(*map(tf.stop_gradient, by_values))
-            gradients = _pulled_once_if_shared(pullback, constant, pulled, starts)
-            return without_gradient(gradients, inputs, ONCE)
 
-        return tuple(values), backward
+def _traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that graphs trace once for all of them, for each set of shapes.
 
-    return recursion(*(getattr(system, name) for name in PULLED))
+    Keras traces the first step of a training twice, and a gradient each of its branches.
+    """
+    graph = CompiledByShape(function, by_xla=False)
+    return lambda *arguments: (function if tf.executing_eagerly() else graph)(*arguments)
 
 
 # --- one covariance for all series: in a graph this is known only when it runs --------------------
