@@ -113,9 +113,7 @@ class Sampler:
 
         def target(y: tf.Tensor) -> tf.Tensor:
             points = center + tf.linalg.matvec(factor, y)
-            log_density, gradients = values_and_gradients(
-                self._gp, self.coordinates, data, tf.stop_gradient(points), weak
-            )
+            log_density, gradients = self.density(data, weak, tf.stop_gradient(points))
             # Where the likelihood has no value nothing is accepted, and the trajectory ends.
             sound = tf.math.is_finite(log_density)
             sound &= tf.reduce_all(tf.math.is_finite(gradients), axis=-1)
@@ -129,15 +127,14 @@ class Sampler:
             of_step = (step.target_log_prob, step.has_divergence, acceptance, step.leapfrogs_taken)
             return (*of_step, results.new_step_size)
 
-        with native.own_graph():
-            kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
-                tfp.mcmc.NoUTurnSampler(target, step_size=step),
-                num_adaptation_steps=adaptations,
-                target_accept_prob=tf.constant(_ACCEPTED, kind),
-            )
-            draws, traced = tfp.mcmc.sample_chain(
-                count, y, kernel=kernel, trace_fn=trace, seed=seed, num_burnin_steps=0
-            )
+        kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
+            tfp.mcmc.NoUTurnSampler(target, step_size=step),
+            num_adaptation_steps=adaptations,
+            target_accept_prob=tf.constant(_ACCEPTED, kind),
+        )
+        draws, traced = tfp.mcmc.sample_chain(
+            count, y, kernel=kernel, trace_fn=trace, seed=seed, num_burnin_steps=0
+        )
         return draws, *traced
 
     def run(
