@@ -1,6 +1,6 @@
 """The models, functions and rules of filters: their trained parts, and their configs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -25,11 +25,18 @@ def layers_of(model: AnyModel) -> list[keras.layers.Layer]:
     return list({id(f): f for f in functions if isinstance(f, keras.layers.Layer)}.values())
 
 
-def check_variables(model: AnyModel, variables: Iterable[keras.Variable]) -> None:
-    """Raises where a function of a model reads a trainable variable that is not among these."""
-    if not isinstance(model, NonlinearGaussian):
-        return
-    learned = {id(variable.value) for variable in variables}
+def check_variables(model: AnyModel, variables: Collection[keras.Variable]) -> None:
+    """Raises where a fit would learn none, or not a variable that a function of a model reads."""
+    if isinstance(model, NonlinearGaussian):
+        _check_functions(model, {id(variable.value) for variable in variables})
+    if not any(variable.trainable for variable in variables):
+        raise ValueError(
+            "a fit would learn nothing: name the matrices that it is to learn, as in "
+            'KalmanFilter(model, learn=("Q", "R"))'
+        )
+
+
+def _check_functions(model: NonlinearGaussian, learned: Collection[int]) -> None:
     n, k = model.noise.F.shape[-1], model.input_size * model.form.multiplicity
     for name in _FUNCTIONS:
         traced = tf.function(

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, reduce
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from typing_extensions import TypeAliasType
 
 from cgp.tensorflow_private import EagerTensor
 
-ArrayLike: TypeAlias = npt.ArrayLike | tf.Tensor | tf.Variable
+# An alias by name, which `help` shows in place of its dozen types.
+ArrayLike = TypeAliasType("ArrayLike", npt.ArrayLike | tf.Tensor | tf.Variable)
 """Array arguments of cgp: numbers, sequences of numbers, NumPy arrays, tensors and variables."""
 
 _REAL = (tf.float32, tf.float64)

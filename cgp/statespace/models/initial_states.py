@@ -96,7 +96,7 @@ def _factor_of_sum(F: tf.Tensor, G: tf.Tensor) -> tf.Tensor:
 
     def step(A: np.ndarray, L: np.ndarray) -> np.ndarray:
         joint = np.concatenate([L, A @ L], axis=-1)
-        return _adjoint(np.linalg.qr(_adjoint(joint), mode="r"))
+        return _adjoint(np.asarray(np.linalg.qr(_adjoint(joint), mode="r")))
 
     L, _ = lq(tf.constant(_doubling_by_numpy(step, F, G)))  # a diagonal that is not negative
     return _batch_last(L.numpy())
