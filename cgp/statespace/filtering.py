@@ -25,7 +25,7 @@ from cgp.statespace.results import (
     when_read,
 )
 from cgp.statespace.series import Series
-from cgp.statespace.steady_states import steady_filter
+from cgp.statespace.steady_states import in_steady_state
 from cgp.statespace.switching import InteractingModels
 
 
@@ -85,7 +85,7 @@ def filter(
         steady: Whether to filter with the constant gain of `steady_state` from the first
             observation on (a Wiener filter): as if the initial covariance were that predicted in
             the steady state, whatever it is. For a linear model in normal noise that does not vary
-            over time, of series without missing elements; the result is not differentiable.
+            over time, of series without missing elements; not differentiable by the matrices.
 
     Returns:
         `Filtered`; of a bank `InteractingFiltered`. Differentiable once by the matrices, the
@@ -115,13 +115,18 @@ def filter(
     if as_flag(steady, "steady"):
         if likelihood is not None or parallel:
             raise ValueError("steady=True is without a likelihood and without parallel=True")
-        return steady_filter(model, z, missing, inputs)
+        model = in_steady_state(model)
     if isinstance(model, InteractingModels):
         _check_bank(parallel, likelihood)
         return model.filter(z, missing, inputs, rule)
     linear = linearized(measurable(model, likelihood), z, missing, inputs, rule, likelihood)
     model, inputs = linear.model, linear.inputs
     series = Series(model, z, missing, inputs)
+    if steady and not series.is_whole:
+        raise ValueError(
+            "steady=True is for series without missing elements, after which the gain would not be "
+            "that of the steady state: leave steady out, or fill the gaps in, by smooth perhaps"
+        )
     moments_of_states = moments(series, parallel, has_gradient())
 
     @cache

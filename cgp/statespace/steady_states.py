@@ -21,12 +21,10 @@ import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments
 from cgp.linalg import from_composite, semidefinite_factor, triangularize
-from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.gradients import without_gradient
 from cgp.linalg.short_repr import short_repr
-from cgp.statespace.engines.filter_step import density, for_loops
+from cgp.statespace.engines.filter_step import for_loops
 from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model
-from cgp.statespace.results import Filtered
 from cgp.statespace.series import Series
 
 _MOST_DOUBLINGS = 60
@@ -66,16 +64,10 @@ class SteadyState(NamedTuple):
 class _Working(NamedTuple):
     """The steady states of B models, arrays in double precision; B is 1 where all share one."""
 
-    F: np.ndarray  # Transition given the observation, `[B, n, n]`
     gain: np.ndarray  # `[B, n, m]`
     predicted_chol: np.ndarray  # `[B, n, n]`
     filtered_chol: np.ndarray  # `[B, n, n]`
     innovation_covariance: np.ndarray  # `[B, m, m]`
-
-    @property
-    def closed_loop(self) -> np.ndarray:
-        """`F (I − K H)`, by which the error of a predicted mean goes on, without H: `[B, n, m]`."""
-        return self.F @ self.gain
 
 
 def steady_state(model: LinearGaussian) -> SteadyState:
@@ -123,98 +115,14 @@ def steady_state(model: LinearGaussian) -> SteadyState:
     return SteadyState(*_constant(moments, model))
 
 
-def steady_filter(
-    model: Any,
-    z: ArrayLike,
-    missing: ArrayLike | None = None,
-    inputs: ArrayLike | None = None,
-) -> Filtered:
-    """The filter of constant gain; arguments as for `cgp.statespace.filter`.
+def in_steady_state(model: Any) -> LinearGaussian:
+    """The model with the covariance of the steady state for the covariance of its initial state.
 
-    A TypeError for any but a `LinearGaussian`.
-
-    With `A = F (I − K H)` the predicted means are `m[t+1] = A m[t] + F K z[t] + b[t]`. All of them
-    follow by doubling: the sum over k steps back and that over the k before them make 2k.
+    Its filter has a constant gain. A TypeError for any but a `LinearGaussian`.
     """
     check_model(model)
     _check_eager("filter with steady=True")
-    steady = _working(model)
-    # The initial covariance has no effect, and is not checked against the data.
-    initialized = model.starting_from(model.initial_mean, model.initial_chol)
-    series = Series(initialized, z, missing, inputs)
-    if not series.is_whole:
-        raise ValueError(
-            "steady=True is for series without missing elements, after which the gain would not be "
-            "that of the steady state: leave steady out, or fill the gaps in, by smooth perhaps"
-        )
-    system, start = for_loops(series.arranged())
-    z, drift = np.asarray(series.by_series(series.z)), np.moveaxis(np.asarray(system.b), -1, 0)
-    H = _by_model(model, model.H)
-    # Means are rows here, and matrices act on them from the right, transposed.
-    gain, transition, rows = (np.swapaxes(a, -1, -2) for a in (steady.gain, steady.F, H))
-    mean = np.moveaxis(np.asarray(start.mean), -1, 0)[:, None]
-    driven = np.broadcast_to((z @ gain) @ transition + drift, [*z.shape[:2], mean.shape[-1]])
-    predicted = _response(
-        transition - rows @ gain @ transition,
-        np.concatenate([np.broadcast_to(mean, driven[:, :1].shape), driven[:, :-1]], axis=1),
-    )
-    observed = predicted @ rows
-    innovations, S = z - observed, steady.innovation_covariance
-    scale, constant = density(tf.as_dtype(S.dtype))
-    chol = np.linalg.cholesky(S)
-    white = np.linalg.solve(chol, np.swapaxes(innovations, -1, -2))
-    log_det = 2.0 * np.sum(np.log(np.diagonal(chol, axis1=-2, axis2=-1).real), axis=-1)
-    terms = np.sum(np.abs(white) ** 2, axis=-2) + log_det[:, None] + z.shape[-1] * constant
-    return _filtered(
-        series, steady, predicted, predicted + innovations @ gain, observed, -scale * terms
-    )
-
-
-def _filtered(
-    series: Series,
-    steady: _Working,
-    predicted: np.ndarray,
-    filtered: np.ndarray,
-    observed: np.ndarray,
-    log_likelihoods: np.ndarray,
-) -> Filtered:
-    """Results from means `[B, T, ·]`, with the covariances of the steady state at each time."""
-    model, steps = series.model, observed.shape[-2]
-
-    def of_series(a: np.ndarray, dtype: tf.DType) -> tf.Tensor:
-        return series.from_series(tf.constant(a, dtype))
-
-    def at_all_times(a: np.ndarray) -> tf.Tensor:
-        a = np.broadcast_to(np.moveaxis(a, 0, -1), [steps, *a.shape[1:], len(a)])
-        return series.first_or_shared(tf.constant(a, model.dtype))
-
-    means = of_series(observed, model.dtype)
-    covariances = model.observation_form.moments(at_all_times(steady.innovation_covariance))
-    by_time = of_series(log_likelihoods, model.dtype.real_dtype)
-    fields = {
-        "predicted_means": model.form.join(of_series(predicted, model.dtype)),
-        "predicted_chols": at_all_times(steady.predicted_chol),
-        "filtered_means": model.form.join(of_series(filtered, model.dtype)),
-        "filtered_chols": at_all_times(steady.filtered_chol),
-        "observation_means": series.observation_axis(model.observation_form.join(means)),
-        "innovations": series.observation_axis(series.innovations(means)),
-        "innovation_covariances": covariances.k,
-        "innovation_pseudo_covariances": covariances.c,
-        "log_likelihoods": by_time,
-        "log_likelihood": tf.reduce_sum(by_time, axis=-1),
-    }
-    constant = _constant(fields.values(), model, series.z)
-    return Filtered(**dict(zip(fields, constant, strict=True)))
-
-
-def _response(transposed: np.ndarray, driven: np.ndarray) -> np.ndarray:
-    """The sums over k of `Aᵏ u[t − k]`, of rows u `[B, T, n]` and the transpose of a stable A."""
-    power, lag = transposed, 1
-    while lag < driven.shape[1] and np.max(np.abs(power)) > 0.0:
-        delayed = driven[:, :-lag] @ power
-        driven = np.concatenate([driven[:, :lag], driven[:, lag:] + delayed], axis=1)
-        power, lag = power @ power, 2 * lag
-    return driven
+    return model.starting_from(model.initial_mean, steady_state(model).predicted_chol)
 
 
 def _working(model: LinearGaussian) -> _Working:
@@ -249,7 +157,7 @@ def _working(model: LinearGaussian) -> _Working:
     S = cross @ _adjoint(H) + R
     gain = _adjoint(np.linalg.solve(S, cross))
     _check_stable(F - F @ gain @ H)
-    return _Working(F, gain, chol, filtered, S)
+    return _Working(gain, chol, filtered, S)
 
 
 def _riccati(F: np.ndarray, Q: np.ndarray, G: np.ndarray) -> np.ndarray:
