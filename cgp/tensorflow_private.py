@@ -31,6 +31,11 @@ def is_part_of_graph(graph: Any, whole: Any) -> bool:
     return graph is whole
 
 
+def settings_of_calls() -> bytes:
+    """The settings that a `tf.function` passes with a call, as whether devices may be replaced."""
+    return context.context().function_call_options.config_proto_serialized
+
+
 def is_compiled_by_xla() -> bool:
     """Whether XLA compiles what is computed here, which a layer has no other way to know."""
     return tf.__internal__.get_enclosing_xla_context() is not None

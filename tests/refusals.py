@@ -725,7 +725,7 @@ REFUSALS = {
         "loss at the initial variables is nan, and must be finite"),
     "KalmanFilter.fit: nothing to learn": (
         lambda: cgp.KalmanFilter(WALK).fit(np.ones((1, 5, 1))), ValueError,
-        r'name the matrices that it is to learn, as in KalmanFilter\(model, learn=\("Q", "R"\)\)'),
+        r'learn nothing: name matrices, as in KalmanFilter\(model, learn=\("Q", "R"\)\)'),
     "optimizers.LBFGS: by hand": (lambda: cgp.optimizers.LBFGS().apply([], []), NotImplementedError,
         "LBFGS takes no single gradient steps: use it through the fit"),
     "optimizers.LBFGS: a negative tolerance": (lambda: cgp.optimizers.LBFGS(gtol=-1.0), ValueError,

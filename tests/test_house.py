@@ -131,6 +131,18 @@ def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_ker
 
 
 @pytest.mark.long
+def test_a_fit_loads_no_tensorflow_probability():
+    """Importing it takes longer than the fit."""
+    result = run(
+        "import sys, cgp, numpy as np; x = np.arange(8.0); kernel = cgp.kernels.RBF(1.0, 2.0);"
+        "gp = cgp.ExactGP(kernel * cgp.kernels.Rotation(0.1), 0.1);"
+        "gp.fit(x, np.exp(1j * x), epochs=2, verbose=0);"
+        "print('tensorflow_probability' in sys.modules)"
+    )
+    assert result.stdout.strip() == "False", result.stdout + result.stderr
+
+
+@pytest.mark.long
 def test_cgp_needs_neither_pandas_nor_xarray():
     result = run(
         "import sys; sys.modules.update(pandas=None, xarray=None); import cgp, datetime;"

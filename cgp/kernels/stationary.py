@@ -3,8 +3,7 @@
 A real covariance makes a proper complex process: its real and imaginary parts are independent, and
 each has half of the variance. Formulas after Rasmussen & Williams, *Gaussian Processes for Machine
 Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|. Matérn kernels of half-integer smoothness
-are Markov. TensorFlow Probability has these correlations too, but importing it takes longer than a
-fit.
+are Markov.
 """
 
 import functools
@@ -39,7 +38,11 @@ from cgp.training.parameters import FRACTION, POSITIVE, in_steps_of
 
 @declared
 class Stationary(Kernel):
-    """`variance` times a function `correlation` of r², the square of `(x1 − x2)/lengthscale`."""
+    """`variance` times a function `correlation` of r², r being `|x1 − x2|/lengthscale`.
+
+    Correlations are written out: importing TensorFlow Probability, which has them, takes longer
+    than a fit.
+    """
 
     is_real = True
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
@@ -50,7 +53,7 @@ class Stationary(Kernel):
         self.is_markov = self.is_markov and self.lengthscale.variable.ndim == 0
 
     def correlation(self, square: tf.Tensor) -> tf.Tensor:
-        """The correlation at r², `[...]`."""
+        """The correlation at `square`, which is r², with a finite gradient where it is zero."""
         raise NotImplementedError
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
@@ -225,7 +228,7 @@ class HalfIntegerMatern(Stationary):
     order: int  # the number of derivatives of the signal
 
     def correlation(self, square: tf.Tensor) -> tf.Tensor:
-        """The correlation at r², `[...]`."""
+        """A polynomial of r times an exponential."""
         return half_integer_correlation(self.order, square)
 
     def markov_form(self) -> MarkovForm:
@@ -259,7 +262,8 @@ def half_integer_correlation(order: int, square: tf.Tensor) -> tf.Tensor:
     With s = √(2p + 1) r, `e^{−s} Σ_j c_j sʲ` with `c_j = (p over j) 2ʲ (2p − j)!/(2p)!` over
     j ≤ p (Rasmussen & Williams, 2006, eq. 4.16). Its gradient is zero at r = 0.
     """
-    is_zero = square <= 0.0  # where the derivative of a root is infinite
+    square = tf.minimum(square, 1e6)  # where the exponential is zero, and its product with ∞ NaN
+    is_zero = square == 0.0  # where the derivative of a root is infinite
     root = tf.sqrt((2 * order + 1) * tf.where(is_zero, tf.ones_like(square), square))
     s = tf.where(is_zero, tf.zeros_like(square), root)
     coefficients = [

@@ -13,7 +13,7 @@ from cgp.layers.kalman_cell import KalmanCell, output_spec, outputs
 from cgp.layers.late_observations import check_of_observation, lagged_state, late_step
 from cgp.layers.learned_model import MATRICES, LearnedModel, PresentMatrix, warn_of_offset
 from cgp.layers.likelihood_objective import LikelihoodObjective, checked_weight
-from cgp.layers.model_config import check_variables, layers_of, model_config, model_from_config
+from cgp.layers.model_config import check_learnable, layers_of, model_config, model_from_config
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations, warn_of_short_series
@@ -298,8 +298,8 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
 
         Raises:
             TypeError: Targets y.
-            ValueError: Series that `cgp.statespace.filter` refuses, or none that is observed;
-                `missing` beside more than one array; and what `cgp.Model.fit` refuses.
+            ValueError: Nothing to learn; series that `cgp.statespace.filter` refuses, or none that
+                is observed; `missing` beside several arrays; and what `cgp.Model.fit` refuses.
         """
         if engine is not None and missing is not None:
             raise ValueError("missing is for one array of series: set NaN in those of the shards")
@@ -309,7 +309,7 @@ class KalmanFilter(RunsOnline, Parameterized, Model):
                 "z has one element that is not missing, and nothing can be learned from one: fit "
                 "more, or filter with the matrices that were given"
             )
-        check_variables(self.learned_model.start, self.variables)
+        check_learnable(self.learned_model.start, self)
         z = x[0] if isinstance(x, tuple) else x
         if isinstance(z, np.ndarray) and z.ndim == 3:
             warn_of_short_series(*z.shape[:2])

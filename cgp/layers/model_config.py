@@ -25,15 +25,22 @@ def layers_of(model: AnyModel) -> list[keras.layers.Layer]:
     return list({id(f): f for f in functions if isinstance(f, keras.layers.Layer)}.values())
 
 
-def check_variables(model: AnyModel, variables: Collection[keras.Variable]) -> None:
-    """Raises where a fit would learn none, or not a variable that a function of a model reads."""
+def check_learnable(model: AnyModel, layer: keras.layers.Layer) -> None:
+    """Raises where the fit of a filter of a model would learn nothing, or not all that it should.
+
+    All that it should are the trainable variables that functions of the model read.
+    """
     if isinstance(model, NonlinearGaussian):
-        _check_functions(model, {id(variable.value) for variable in variables})
-    if not any(variable.trainable for variable in variables):
-        raise ValueError(
-            "a fit would learn nothing: name the matrices that it is to learn, as in "
-            'KalmanFilter(model, learn=("Q", "R"))'
-        )
+        _check_functions(model, {id(variable.value) for variable in layer.variables})
+    if layer.trainable_variables:
+        return
+    if layer.weights:
+        raise ValueError("a fit would learn nothing: all variables are frozen, trainable=False")
+    functions = " or make a function of the model a Keras layer that has variables"
+    raise ValueError(
+        'a fit would learn nothing: name matrices, as in KalmanFilter(model, learn=("Q", "R"))'
+        + functions * isinstance(model, NonlinearGaussian)
+    )
 
 
 def _check_functions(model: NonlinearGaussian, learned: Collection[int]) -> None:

@@ -20,7 +20,7 @@ class CompiledByShape:
 
     Args:
         function: Takes tensors, None, or named tuples of them.
-        by_xla: Whether XLA compiles it; False for a graph that is traced once for each set.
+        by_xla: Whether XLA compiles it; False to keep its graphs alone.
     """
 
     def __init__(self, function: Callable[..., Any], by_xla: bool = True):
@@ -40,9 +40,9 @@ class CompiledByShape:
         if key not in self._programs:
             # TensorFlow counts traces by function object: a new partial starts a new count.
             function = functools.partial(self._function)
-            self._programs[key] = tf.function(
-                function, jit_compile=self._by_xla or None, autograph=False
-            )
+            # None leaves the choice to a function around this one, which False would deny.
+            by_xla = self._by_xla or None
+            self._programs[key] = tf.function(function, jit_compile=by_xla, autograph=False)
         self._programs.move_to_end(key)
         while len(self._programs) > _MOST_PROGRAMS:
             self._programs.popitem(last=False)

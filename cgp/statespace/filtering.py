@@ -85,7 +85,8 @@ def filter(
         steady: Whether to filter with the constant gain of `steady_state` from the first
             observation on (a Wiener filter): as if the initial covariance were that predicted in
             the steady state, whatever it is. For a linear model in normal noise that does not vary
-            over time, of series without missing elements; not differentiable by the matrices.
+            over time, of series without missing elements; differentiable by z, inputs and the
+            initial mean, not by the matrices.
 
     Returns:
         `Filtered`; of a bank `InteractingFiltered`. Differentiable once by the matrices, the

@@ -232,19 +232,16 @@ def _adjoint(a: np.ndarray) -> np.ndarray:
     return np.conj(np.swapaxes(a, -1, -2))
 
 
-def _constant(
-    tensors: Iterable[tf.Tensor | None], model: LinearGaussian, *arrays: tf.Tensor
-) -> list[tf.Tensor | None]:
-    """Tensors of which a gradient by the model or by arrays is refused; None stays None."""
-    matrices = (model.F, model.Q, model.H, model.R, model.S, model.initial_mean, *arrays)
-    inputs = [a for a in matrices if a is not None]
+def _constant(tensors: Iterable[tf.Tensor | None], model: LinearGaussian) -> list[tf.Tensor | None]:
+    """Tensors of which a gradient by the matrices of the model is refused; None stays None."""
+    matrices = [a for a in (model.F, model.Q, model.H, model.R, model.S) if a is not None]
     tensors = list(tensors)
     present = [a for a in tensors if a is not None]
-    constant = iter(without_gradient(present, inputs, _NO_GRADIENT))
+    constant = iter(without_gradient(present, matrices, _NO_GRADIENT))
     return [None if a is None else next(constant) for a in tensors]
 
 
-_NO_GRADIENT = "the steady state and the filter of constant gain are not differentiable"
+_NO_GRADIENT = "the steady state is not differentiable by the matrices of the model"
 
 
 def _check_eager(name: str) -> None:

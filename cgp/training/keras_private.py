@@ -166,9 +166,13 @@ def as_added_loss(layer: keras.layers.Layer, loss: Any) -> Any:
     return keras.tree.map_structure(lambda x: tf.cast(x, compiled.dtype), loss)
 
 
-def is_called_to_train() -> bool:
-    """Whether the call that is under way has `training=True`, as in a step of a training."""
-    return getattr(get_global_attribute("current_call_ctx"), "training", None) is True
+def is_called_to_train_without_xla() -> bool:
+    """Whether the call under way is by a model that is compiled without XLA, and trains."""
+    call = get_global_attribute("current_call_ctx")
+    model: Any = getattr(call, "entry_layer", None)
+    if getattr(call, "training", None) is not True or not getattr(model, "compiled", False):
+        return False
+    return not model.jit_compile
 
 
 @contextlib.contextmanager

@@ -142,7 +142,7 @@ class Descent:
     def _is_lost(self, point: np.ndarray) -> bool:
         """Whether a hyperparameter is outside its constraint, as a variance that is zero."""
         # No exponential overflows or underflows below that, in float32 either.
-        is_far = np.abs(point) * np.maximum(self._step, 1.0) >= 80.0
+        is_far = ~(np.abs(point) * np.maximum(self._step, 1.0) < 80.0)  # or NaN
         return any(self.trained[number].is_lost() for number in set(self._number[is_far]))
 
     def _is_steep(self, point: np.ndarray, loss: float, gradient: np.ndarray) -> bool:

@@ -276,11 +276,12 @@ class Trainer(Saving):
     def _is_in_training_step() -> bool:
         """Whether a call is part of the graph of a training step that XLA does not compile.
 
-        A step of a `keras.Model` around this one tells by a tape and by `training=True`. Nobody
-        exports such a graph.
+        A step of a `keras.Model` around this one is recognised by its tape, by `training=True` and
+        by `compile(jit_compile=False)`, which "auto" means here. Nobody exports its graph.
         """
-        is_traced = not tf.executing_eagerly() and is_recorded()
-        return is_traced and keras_private.is_called_to_train() and not is_compiled_by_xla()
+        if tf.executing_eagerly() or not is_recorded() or is_compiled_by_xla():
+            return False
+        return keras_private.is_called_to_train_without_xla()
 
     batch_count: tf.Variable | None = None
     """The number of batches of all the data, 1 outside of `fit` and `evaluate`: a loss of which one

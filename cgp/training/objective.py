@@ -26,6 +26,7 @@ from cgp.linalg.arguments import check_whole
 from cgp.linalg.gradients import without_warnings_of_casts
 from cgp.linalg.short_repr import short_repr
 from cgp.training.batches import require_one_replica
+from cgp.training.keras_private import stored
 from cgp.training.optimizers import LBFGS
 from cgp.training.post_updates import all_refreshed
 from cgp.training.sharing import sharing_scope
@@ -105,8 +106,14 @@ class Objective:
 
         Raises:
             InvalidArgumentError, NotPositiveDefiniteError: Where the loss has no value.
+            ValueError: A point of another size.
         """
-        value, gradient = self._function(np.asarray(point, np.float64), self.batch)
+        point = np.asarray(point, np.float64)
+        if point.shape != self.start.shape:
+            raise ValueError(
+                f"point must have {len(self.start)} values, got shape {list(point.shape)}"
+            )
+        value, gradient = self._function(point, self.batch)
         return float(value), gradient.numpy()
 
 
@@ -120,7 +127,7 @@ def _assign(variables: list[keras.Variable], point: npt.ArrayLike) -> None:
 class _CompiledObjective:  # a tuple of variables would be tracked as weights
     """A compiled function, and the variables, shapes and settings it was compiled for."""
 
-    variables: list[keras.Variable]
+    variables: list[tf.Variable]
     signature: tuple
     function: Any
 
@@ -138,7 +145,8 @@ def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Call
     )
     signature = (shapes, model.jit_compile)
     kept: _CompiledObjective | None = getattr(model, "_kept_objective", None)
-    same = kept is not None and list(map(id, kept.variables)) == list(map(id, variables))
+    present = [stored(v) for v in variables]  # a Keras variable may have got another
+    same = kept is not None and list(map(id, kept.variables)) == list(map(id, present))
     if kept is None or not same or kept.signature != signature:
         graph = tf.function(
             functools.partial(evaluate, model, variables),
@@ -148,7 +156,7 @@ def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Call
         size = sum(v.shape.num_elements() for v in variables)
         concrete = graph.get_concrete_function(tf.TensorSpec([size], tf.float64), shapes)
         kept = model._kept_objective = _CompiledObjective(
-            variables, signature, called_as_op(concrete)
+            present, signature, called_as_op(concrete)
         )
     call = kept.function
 

@@ -177,8 +177,8 @@ class _PostUpdate:
     def __init__(self, variables: tuple, update: Callable[[], None], snapshot: Any) -> None:
         self.variables, self.update, self.snapshot = variables, update, snapshot
         self.is_current = False
-        self.is_of_loss = True  # whether an objective keeps the state current
-        self.is_left_out = False  # whether an objective is evaluated that does not
+        self.is_kept_by_objectives = True  # in every evaluation of a loss
+        self.is_left_out = False  # whether a loss is evaluated without it
         self._present_values = PresentValues(variables)
         self._comparison = _Comparison(b"", b"", True)
 
@@ -349,15 +349,17 @@ def register_post_update(
 
 
 def leave_out_of_loss(layer: keras.layers.Layer) -> None:
-    """Says that an `Objective` need not keep the states of a layer current: the loss of the layer
-    does without them while `is_left_out_of_loss`, and they are recomputed after a fit.
+    """Lets every `Objective` evaluate its loss without the states of a layer.
+
+    The layer must compute its loss without them where `is_left_out_of_loss`. They are recomputed
+    after the fit, or where something else reads them.
     """
     for update in _updates(layer):
-        update.is_of_loss = False
+        update.is_kept_by_objectives = False
 
 
 def is_left_out_of_loss(layer: keras.layers.Layer) -> bool:
-    """Whether an `Objective` is evaluated, and leaves the states of a layer as they are."""
+    """Whether an `Objective` is being evaluated without the states of a layer."""
     return any(update.is_left_out for update in _updates(layer))
 
 
@@ -549,11 +551,12 @@ def all_refreshed(model: keras.layers.Layer, variables: Iterable[keras.Variable]
     layers that read them all the same.
     """
     updates = list(_updates_inside(model, variables))
-    for update in updates:
-        if update.is_of_loss:
-            update.run_if_stale()
-        update.is_current, update.is_left_out = update.is_of_loss, not update.is_of_loss
     try:
+        for update in updates:
+            if update.is_kept_by_objectives:
+                update.run_if_stale()
+            update.is_current = update.is_kept_by_objectives
+            update.is_left_out = not update.is_kept_by_objectives
         yield
     finally:
         for update in updates:

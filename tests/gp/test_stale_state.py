@@ -37,6 +37,39 @@ def holes():
     return z
 
 
+class MeanPower(cgp.Model):
+    """Learns by the predictions of a process beside its likelihood, which has another factor."""
+
+    def __init__(self, gp):
+        super().__init__(dtype="float64")
+        self.gp = gp
+
+    def call(self, x):
+        mean = self.gp.posterior(x).mean()
+        self.gp(self.gp.stored_data())
+        self.add_loss(tf.reduce_mean(tf.abs(mean) ** 2))
+        return tf.math.real(mean)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_in_a_loss_that_predicts_along_a_line_search(run_eagerly):
+    gp = model()
+    gp.condition(T, series())
+    reader = MeanPower(gp)
+    reader.compile(cgp.optimizers.LBFGS(), run_eagerly=run_eagerly)
+    loss = cgp.training.Objective(reader, (tf.constant([0.3, 4.1, 11.0], tf.float64), None, None))
+    direction = np.array([1.0, -0.5, 0.3, 0.2])
+    for point in (loss.start + 0.1 * direction, loss.start + 0.3 * direction):
+        value, gradient = loss(point)
+        fresh = cgp.ExactGP(gp.kernel, float(gp.noise_variance))
+        fresh.condition(T, series())
+        mean = fresh.predict([0.3, 4.1, 11.0])["mean"]
+        expected = np.mean(np.abs(mean) ** 2) - fresh.log_marginal_likelihood() / len(T)
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
+        slope = (loss(point + 1e-6 * direction)[0] - loss(point - 1e-6 * direction)[0]) / 2e-6
+        np.testing.assert_allclose(gradient @ direction, slope, rtol=1e-6)
+
+
 @pytest.mark.parametrize("optimizer", [cgp.optimizers.LBFGS, lambda: keras.optimizers.Adam(0.3)])
 @pytest.mark.long
 def test_after_a_callback_has_restored_weights(optimizer):

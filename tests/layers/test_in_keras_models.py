@@ -96,7 +96,7 @@ def gradients_of_step(model, z):
     return tape.gradient(loss, model.trainable_variables[:2])
 
 
-def ops_of_the_core(function, jit_compile):
+def ops_of_the_core(function, jit_compile=False):
     """The compiled ops in the graph of a function, and its result."""
     traced = tf.function(function, jit_compile=jit_compile, autograph=False)
     graph = traced.get_concrete_function().graph.as_graph_def()
@@ -105,20 +105,24 @@ def ops_of_the_core(function, jit_compile):
 
 
 @pytest.mark.skipif(native.core().ops is None, reason="there is no compiled core")
-def test_have_steps_of_a_keras_model_alone_ops_of_the_core(without_core):
-    """XLA cannot compile them, and who loads an exported prediction may have none."""
+def test_only_steps_of_a_keras_model_that_is_compiled_without_xla_have_ops_of_the_core(
+    without_core,
+):
+    """XLA cannot compile them, and who loads an export may have none."""
     model, z = functional(keras.Model), series()
     step = functools.partial(gradients_of_step, model, z)
-    ops, gradients = ops_of_the_core(step, jit_compile=False)
+    others = [ops_of_the_core(step)]  # a loop of a user's own, which may be exported
+    model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=True)
+    others += [ops_of_the_core(step, jit_compile=True)]
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    ops, gradients = ops_of_the_core(step)
     assert {"CgpKalmanMoments", "CgpKalmanPullback"} <= ops
-    for expected in (
-        ops_of_the_core(step, jit_compile=True),
-        without_core(ops_of_the_core, step, False),
-    ):
-        assert not expected[0]
-        for a, b in zip(gradients, expected[1], strict=True):
+    others += [ops_of_the_core(step, jit_compile=True), without_core(ops_of_the_core, step)]
+    for no_ops, expected in others:
+        assert not no_ops
+        for a, b in zip(gradients, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9)
-    assert not ops_of_the_core(lambda: model(z), jit_compile=False)[0]
+    assert not ops_of_the_core(lambda: model(z))[0]
 
 
 @eagerly_or_in_a_graph

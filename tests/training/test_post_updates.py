@@ -81,6 +81,19 @@ def test_a_failed_update_leaves_the_state_stale(mode):
     assert layer.runs.numpy() == ran + 1
 
 
+def test_a_failed_update_before_a_loss_leaves_other_states_watched():
+    first, second = Square(Root()), Square(Root())
+    variables = [layer.root.value_ for layer in (first, second)]
+    variables[0].assign(2.0)
+    variables[1].assign(-1.0)
+    fails = pytest.raises(cgp.NotPositiveDefiniteError)
+    with fails, post_updates.all_refreshed(keras.Sequential([first, second]), variables):
+        pass
+    assert float(first(ONE)) == pytest.approx(4.0)
+    variables[0].assign(3.0)
+    assert float(first(ONE)) == pytest.approx(9.0)
+
+
 def test_a_float32_variable_is_compared_exactly():
     layer = Square(Root(dtype="float32"))
 

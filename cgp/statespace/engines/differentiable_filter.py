@@ -143,9 +143,9 @@ def _backward(engine: Any) -> Callable[..., Any]:
 
 
 def _traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that graphs trace once for all of them, for each set of shapes.
+    """A function that is traced once for each set of shapes, for all graphs that call it.
 
-    Keras traces the first step of a training twice, and a gradient each of its branches.
+    Keras traces the first step of a training twice.
     """
     graph = CompiledByShape(function, by_xla=False)
     return lambda *arguments: (function if tf.executing_eagerly() else graph)(*arguments)

@@ -58,14 +58,14 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
         F: tf.Tensor, Q: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., list[tf.Tensor]]]:
         variables, F = (F, Q), tf.stop_gradient(F)  # no tape records the loops
-        chol = _factor_of_sum(F, factor)
+        chol = _stationary_factor(F, factor)
         covariance = matmul(chol, adjoint(chol))
 
         def backward(by_covariance: tf.Tensor, by_chol: tf.Tensor) -> list[tf.Tensor]:
             # The cotangents satisfy the adjoint equation Q̄ = P̄ + Fᴴ Q̄ F, P̄ made Hermitian.
             by_covariance = tf.stop_gradient(by_covariance)
             by_covariance = 0.5 * (by_covariance + adjoint(by_covariance))
-            by_q = _sum(adjoint(F), by_covariance)
+            by_q = _stationary_sum(adjoint(F), by_covariance)
             return without_gradient(
                 [2.0 * matmul(matmul(by_q, F), covariance), by_q],
                 variables,
@@ -89,10 +89,10 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
     return covariance, tf.stop_gradient(chol)
 
 
-def _factor_of_sum(F: tf.Tensor, G: tf.Tensor) -> tf.Tensor:
+def _stationary_factor(F: tf.Tensor, G: tf.Tensor) -> tf.Tensor:
     """The factor of `Σ Fᵏ G Gᴴ Fᵏᴴ`, `[n, n, B]`; NaN where F is not stable."""
     if not tf.executing_eagerly():
-        return _compiled_factor_of_sum(F, G)
+        return _compiled_stationary_factor(F, G)
 
     def step(A: np.ndarray, L: np.ndarray) -> np.ndarray:
         joint = np.concatenate([L, A @ L], axis=-1)
@@ -102,10 +102,10 @@ def _factor_of_sum(F: tf.Tensor, G: tf.Tensor) -> tf.Tensor:
     return _batch_last(L.numpy())
 
 
-def _sum(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
+def _stationary_sum(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
     """`Σ Fᵏ Q Fᵏᴴ`, `[n, n, B]`; NaN where F is not stable."""
     if not tf.executing_eagerly():
-        return _compiled_sum(F, Q)
+        return _compiled_stationary_sum(F, Q)
     return _batch_last(_doubling_by_numpy(lambda A, P: P + A @ P @ _adjoint(A), F, Q))
 
 
@@ -122,7 +122,7 @@ def _negligible(dtype: tf.DType) -> float:
 def _doubling_by_numpy(
     step: Callable[[np.ndarray, np.ndarray], np.ndarray], F: tf.Tensor, start: tf.Tensor
 ) -> np.ndarray:
-    """`_doubling` without a program, which XLA compiles for half a second.
+    """`_doubling` without XLA, whose compilation takes half a second.
 
     The batch axis of F and of the start is the last one, for `step` and in the result the first.
     """
@@ -153,12 +153,12 @@ def _doubling(
     return tf.where(tf.reduce_max(tf.abs(A), axis=[0, 1]) < 1.0, x, nan)
 
 
-_compiled_factor_of_sum = CompiledByShape(
+_compiled_stationary_factor = CompiledByShape(
     lambda F, G: _doubling(
         lambda A, L: triangularize(tf.concat([L, matmul(A, L)], axis=1)), F, triangularize(G)
     )
 )
-_compiled_sum = CompiledByShape(
+_compiled_stationary_sum = CompiledByShape(
     lambda F, Q: _doubling(lambda A, P: P + matmul(matmul(A, P), adjoint(A)), F, Q)
 )
 
