@@ -723,7 +723,7 @@ REFUSALS = {
     "optimizers.LBFGS: a loss that is NaN": (
         lambda: averaging().fit(np.array([np.nan]), verbose=0), ValueError,
         "loss at the initial variables is nan, and must be finite"),
-    "KalmanFilter.fit: nothing to learn": (
+    "KalmanFilter: a fit that learns nothing": (
         lambda: cgp.KalmanFilter(WALK).fit(np.ones((1, 5, 1))), ValueError,
         r'learn nothing: name matrices, as in KalmanFilter\(model, learn=\("Q", "R"\)\)'),
     "optimizers.LBFGS: by hand": (lambda: cgp.optimizers.LBFGS().apply([], []), NotImplementedError,
