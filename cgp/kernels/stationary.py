@@ -36,6 +36,12 @@ from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import FRACTION, POSITIVE, in_steps_of
 
 
+def squared_distance(x1: tf.Tensor, x2: tf.Tensor, lengthscale: tf.Tensor) -> tf.Tensor:
+    """The square of `|x1 − x2|/lengthscale`, `[...]`, of points `[..., D]`."""
+    # The difference first: a date over a length scale would lose the digits that matter.
+    return tf.reduce_sum(tf.square((x1 - x2) / lengthscale), axis=-1)
+
+
 @declared
 class Stationary(Kernel):
     """`variance` times a function `correlation` of r², r being `|x1 − x2|/lengthscale`.
@@ -58,9 +64,7 @@ class Stationary(Kernel):
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
-        # The difference first: a date over a length scale would lose the digits that matter.
-        r = (x1 - x2) / per_dimension(self.lengthscale, x1)
-        square = tf.reduce_sum(tf.square(r), axis=-1)
+        square = squared_distance(x1, x2, per_dimension(self.lengthscale, x1))
         return self.variance.value * self.correlation(square), None
 
     def has_level(self, x: np.ndarray) -> bool:
@@ -418,8 +422,7 @@ class Matern(Kernel):
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
-        # The difference first: a date over a length scale would lose the digits that matter.
-        square = tf.reduce_sum(((x1 - x2) / per_dimension(self.lengthscale, x1)) ** 2, axis=-1)
+        square = squared_distance(x1, x2, per_dimension(self.lengthscale, x1))
         return self.variance.value * matern_correlation(self.smoothness.value, square), None
 
     def spectrum(self) -> Spectrum:
@@ -488,7 +491,7 @@ class TwoScale(Kernel):
         """Covariance and pseudo-covariance between points, elementwise."""
         per_dimension(self.lengthscale, x1)  # may refuse x
         terms = [
-            variance * half_integer_correlation(2, tf.reduce_sum(((x1 - x2) / scale) ** 2, axis=-1))
+            variance * half_integer_correlation(2, squared_distance(x1, x2, scale))
             for variance, scale in self._scales()
         ]
         return tf.add_n(terms), None
