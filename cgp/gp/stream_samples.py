@@ -262,6 +262,8 @@ class GaussianProcessCell(Cell):
         """
         if self.real_dtype != "float64" or not tf.executing_eagerly():
             return None
+        if type(z) is np.ndarray and z.ndim == 0:
+            z = z[()]
         z_checked: Any
         if isinstance(z, complex):
             z_checked, streams = _plain_number(z), None

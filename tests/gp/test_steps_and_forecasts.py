@@ -182,12 +182,12 @@ def test_is_a_write_of_any_weight_between_two_steps_noticed(kind):
 @pytest.mark.parametrize("streams", [(), (3,)], ids=str)
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 def test_has_a_sample_one_result_whatever_its_types(make, streams):
-    """Numbers of Python and of NumPy, arrays that are strided, and with an argument `missing`."""
+    """Numbers of Python and of NumPy, arrays without axes and strided ones, and with `missing`."""
     x, z = series(*streams)
     plain, other = make(kernel()), make(kernel())
     for t, (place, sample) in enumerate(zip(x, z, strict=True)):
         of_place = [lambda a: a, float, lambda a: np.array([a]), lambda a: tf.constant(a)][t % 4]
-        of_z = sample.tolist() if t % 3 else np.repeat(sample, 2)[::2].reshape(streams)[()]
+        of_z = sample.tolist() if t % 3 else np.repeat(sample, 2)[::2].reshape(streams)
         missing = np.zeros(streams, bool) if t % 2 else None
         for a, b in zip(
             tf.nest.flatten(plain.step(place, sample)),
