@@ -338,6 +338,9 @@ REFUSALS = {
         lambda: kernels.Conjugate(1.0), TypeError, "Conjugate is made of kernels, got 1.0"),
     "kernels.Constant": (
         lambda: kernels.Constant(-1.0), ValueError, "variance must be positive, got -1.0"),
+    "kernels.Coregionalized": (
+        lambda: kernels.Coregionalized(RBF(), 3, rank=4), ValueError,
+        "rank must be at most the number of outputs, 3, got 4"),
     "kernels.Driven": (lambda: kernels.Driven(RBF(), kernels.Matern12()), ValueError,
         r"resonance must be a product of a Matern12 and a Rotation, got RBF\("),
     "kernels.EllipticalOU": (
@@ -379,6 +382,9 @@ REFUSALS = {
         lambda: kernels.UniformDelays(width=-1.0), ValueError, "width must be positive, got -1.0"),
     "kernels.White": (
         lambda: kernels.White(-1.0), ValueError, "variance must be positive, got -1.0"),
+    "kernels.Outputs": (
+        lambda: kernels.Outputs(RBF()), TypeError,
+        "Outputs takes a list, a kernel for each output"),
     "kernels.WidelyLinear": (lambda: kernels.WidelyLinear(RBF(), 2.0), ValueError,
         "coefficient must be complex of modulus at most 1, got 2.0"),
     "means.Mean: a real number": (

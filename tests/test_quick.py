@@ -211,6 +211,7 @@ KERNELS = {
     "RBF": lambda: kernels.RBF(1.5, 0.7),
     "Conjugate": lambda: kernels.Conjugate(rotating()),
     "Constant": lambda: kernels.Constant(1.5),
+    "Coregionalized": lambda: kernels.Coregionalized(rotating(), 2, mixing=[1.0, 0.3 - 0.4j]),
     "Driven": lambda: kernels.Driven(resonance(), kernels.Matern12(0.5, 0.6)),
     "EllipticalOU": lambda: kernels.EllipticalOU(1.5, 0.7, 0.3, 0.4j),
     "ExponentialDelays": lambda: kernels.ExponentialDelays(1.5, 0.3),
@@ -220,6 +221,7 @@ KERNELS = {
     "Matern12": lambda: kernels.Matern12(1.5, 0.7),
     "Matern32": lambda: kernels.Matern32(1.5, 0.7),
     "Matern52": lambda: kernels.Matern52(1.5, 0.7),
+    "Outputs": lambda: kernels.Outputs([rotating(), kernels.Matern12(0.5, 0.6)]),
     "Periodic": lambda: kernels.Periodic(1.5, 0.7, 0.9),
     "Product": lambda: kernels.Product([kernels.RBF(1.5, 0.7), kernels.Rotation(0.3)]),
     "RandomWalk": lambda: kernels.RandomWalk(0.3, -1.0),
@@ -244,8 +246,11 @@ def resonance():
 
 
 def second_moments(kernel):
-    points = TIMES[:2]
-    return kernel.covariance(TIMES, points), kernel.pseudo_covariance(TIMES, points)
+    times = TIMES
+    if kernel.outputs:
+        times = tf.concat([times, tf.cast(tf.range(len(X))[:, None] % 2, times.dtype)], axis=1)
+    points = times[:2]
+    return kernel.covariance(times, points), kernel.pseudo_covariance(times, points)
 
 
 def loss(layer):

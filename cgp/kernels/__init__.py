@@ -9,6 +9,7 @@ from cgp.kernels.improper import Conjugate, WidelyLinear
 from cgp.kernels.linear_sde import linear_sde
 from cgp.kernels.markov import Generator, MarkovForm
 from cgp.kernels.markov_approximation import MarkovApproximation
+from cgp.kernels.outputs import Coregionalized, Outputs
 from cgp.kernels.rotation import Rotation
 from cgp.kernels.stationary import (
     RBF,
@@ -29,6 +30,7 @@ __all__ = [
     "Autoregressive",
     "Conjugate",
     "Constant",
+    "Coregionalized",
     "Driven",
     "EllipticalOU",
     "ExponentialDelays",
@@ -41,6 +43,7 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "Outputs",
     "Periodic",
     "Product",
     "RandomWalk",

@@ -217,14 +217,34 @@ class Combination(Kernel):
                     f"{self.variable_dtype}, and {kernel!r} is {kernel.variable_dtype}"
                 )
         self.parts = parts
+        self.outputs = self._common_outputs()
         self.is_real = all(kernel.is_real for kernel in parts)
         self.is_proper = all(kernel.is_proper for kernel in parts)
         self.is_markov = all(kernel.is_markov for kernel in parts)
 
+    def _common_outputs(self) -> int | None:
+        """The number of outputs; by default none, and an error for kernels inside that have some.
+
+        Raises:
+            ValueError: Kernels that cannot be combined; the message names one of them.
+        """
+        inside = next((kernel for kernel in self.parts if kernel.outputs), None)
+        if inside is not None:
+            raise ValueError(
+                f"{type(self).__name__} is made of kernels of one signal, but {inside!r} has "
+                f"{inside.outputs} outputs: make it of the kernel inside, and put the result into "
+                f"{type(inside).__name__}"
+            )
+        return None
+
+    def points_of(self, part: Kernel, x: tf.Tensor) -> tf.Tensor:
+        """Points of the combination as those of a part, which may not have its outputs."""
+        return x[..., :-1] if self.outputs and not part.outputs else x
+
     def check_points(self, x: tf.Tensor) -> None:
         """Raises for points that the kernel does not take."""
         for kernel in self.parts:
-            kernel.check_points(x)
+            kernel.check_points(self.points_of(kernel, x))
 
     @property
     def trend_degree(self) -> int | None:
@@ -314,6 +334,22 @@ class Sum(Combination):
         **kwargs: Any,
     ):
         super().__init__(_flattened(type(self), parts), name=name, dtype=dtype, **kwargs)
+
+    def _common_outputs(self) -> int | None:
+        different = {kernel.outputs: kernel for kernel in self.parts}
+        if len(different) == 1:
+            return self.parts[0].outputs
+        counts = [f"{kernel!r} has {count or 'none'}" for count, kernel in different.items()]
+        remedy = ""
+        if None in different:
+            P = next(filter(None, different))
+            remedy = (
+                f": put the term without outputs into Coregionalized(..., outputs={P}), which all "
+                f"of them observe, or into Outputs([...] * {P}), a process for each"
+            )
+        raise ValueError(
+            f"the terms of a sum must have the same outputs, but {' and '.join(counts)}{remedy}"
+        )
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
@@ -406,9 +442,20 @@ class Product(Combination):
                 "it inside, WidelyLinear(kernel * Rotation(...), coefficient)"
             )
 
+    def _common_outputs(self) -> int | None:
+        with_outputs = [factor for factor in self.parts if factor.outputs]
+        if len(with_outputs) > 1:
+            raise ValueError(
+                f"one factor of a product may have outputs, got {with_outputs[0]!r} and "
+                f"{with_outputs[1]!r}: multiply kernels of one signal, inside of Coregionalized"
+            )
+        return with_outputs[0].outputs if with_outputs else None
+
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
-        return self._product_of([factor.checked_moments(x1, x2) for factor in self.parts])
+        return self._product_of(
+            [f.checked_moments(self.points_of(f, x1), self.points_of(f, x2)) for f in self.parts]
+        )
 
     def _product_of(self, pairs: Sequence[Pair]) -> Pair:
         """The moments of the product from those of its factors."""
@@ -420,7 +467,7 @@ class Product(Combination):
 
     def partials(self, x1: tf.Tensor, x2: tf.Tensor) -> Partials:
         """The moments and their partial derivatives, by the product rule."""
-        factors = [factor.partials(x1, x2) for factor in self.parts]
+        factors = [f.partials(self.points_of(f, x1), self.points_of(f, x2)) for f in self.parts]
         numbers = range(len(factors))
 
         def with_derivatives(first: int | None, second: int | None) -> Pair:

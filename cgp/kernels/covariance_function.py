@@ -93,6 +93,9 @@ class CovarianceFunction(HyperparameterLayer):
     """The kernels that this one is made of."""
     is_sum: bool = False
     """Whether it is the sum of its parts."""
+    outputs: int | None = None
+    """The number P of signals that it is the kernel of, over points whose last coordinate is the
+    number of the signal; None for one signal, without that coordinate."""
     code: Code | None = None
     """The instruction that evaluates it from its hyperparameters in their order; None for none."""
     _agrees = False

@@ -1,5 +1,6 @@
 """The scales of data, from which hyperparameters that were left out start."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -19,11 +20,18 @@ class DataScales:
     """The scales of data `[N, D]` and `[B, N]`, each computed when it is first asked for.
 
     The constant and the line that slow terms of the kernel describe are subtracted from the series;
-    `slow` has their mean squares.
+    `slow` has their mean squares. Of P outputs there are B/P series of each, `[B/P, P, N]` in one
+    axis.
     """
 
-    def __init__(self, x: np.ndarray, z: np.ndarray, slow: Sequence[float] = ()):
-        self.slow = dict(enumerate(slow))
+    def __init__(
+        self,
+        x: np.ndarray,
+        z: np.ndarray,
+        slow: Sequence[float] = (),
+        outputs: int | None = None,
+    ):
+        self.slow, self.outputs = dict(enumerate(slow)), outputs
         measured = ~np.isnan(z).all(axis=0)
         self.x, self.z = x[measured], z[:, measured]
 
@@ -156,6 +164,54 @@ class DataScales:
         lowest, highest = 1e-6 * self.variance, 0.3 * self.variance
         return float(np.clip(unit**2 * periodogram.floor(), lowest, highest))
 
+    # --- outputs ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _by_output(self) -> np.ndarray:
+        """The targets of P outputs, `[B/P, P, N]`."""
+        return self.z.reshape(-1, self.outputs or 1, self.z.shape[-1])
+
+    def of_outputs(self, numbers: Sequence[int]) -> "DataScales":
+        """The scales of some outputs alone, as series of one signal."""
+        z = self._by_output[:, list(numbers)].reshape(-1, self.z.shape[-1])
+        return DataScales(self.x, z, [self.slow[degree] for degree in sorted(self.slow)])
+
+    def mixing(self, first: int, rank: int, reference: int) -> np.ndarray:
+        """Gains `[P, R]` of sources: eigenvectors of the covariance over outputs, from `first` on.
+
+        They are lower trapezoidal in the order of outputs that begins with the reference, whose
+        first gain is 1, with a positive diagonal.
+        """
+        z = self._by_output
+        z = z - np.nan_to_num(np.nanmean(z, axis=-1, keepdims=True)) if z.size else z
+        present, z = ~np.isnan(z), np.nan_to_num(z)
+        pairs = np.einsum("bpn,bqn->pq", present.astype(float), present.astype(float))
+        moments = np.einsum("bpn,bqn->pq", z, z.conj()) / np.maximum(pairs, 1.0)
+        powers, vectors = np.linalg.eigh(moments)  # the largest last
+        first = first if first + rank <= len(powers) else 0
+        columns = np.arange(len(powers))[::-1][first : first + rank]
+        sizes = np.sqrt(np.maximum(powers[columns], 1e-6 * powers[-1]))
+        order = [reference, *(p for p in range(len(powers)) if p != reference)]
+        # A = L Qᴴ, by the QR decomposition of Aᴴ.
+        gains = np.linalg.qr((vectors[:, columns] * sizes)[order].conj().T)[1].conj().T
+        diagonal = np.diag(gains)
+        gains = gains * np.exp(-1j * np.angle(diagonal))
+        # A reference that hardly receives a source would leave the other gains without bound.
+        least = max(0.05 * float(np.max(np.abs(gains))), 1e-300)
+        np.fill_diagonal(gains, np.maximum(np.abs(diagonal), least))
+        mixing = np.empty_like(gains)
+        mixing[order] = gains / gains[0, 0]
+        return mixing
+
+    def source(self, mixing: np.ndarray) -> "DataScales":
+        """The scales of the first source, by least squares from outputs that receive it so."""
+        gains = mixing[:, 0][:, None]
+        present = ~np.isnan(self._by_output)
+        received = np.sum(np.nan_to_num(self._by_output) * gains.conj(), axis=1)
+        size = np.sum(present * np.abs(gains) ** 2, axis=1)
+        z = np.where(size > 0.0, received / np.where(size > 0.0, size, 1.0), np.nan)
+        return DataScales(self.x, z, [self.slow[degree] for degree in sorted(self.slow)])
+
 
 def series_means(values: np.ndarray) -> np.ndarray:
     """The mean of each series `[B, N]`, NaN where missing, `[B]`; 0 where all are missing."""
@@ -187,6 +243,7 @@ class StartRules:
     ):
         self.scales, self.lengthscales, self.draw = scales, lengthscales, draw
         self.described, self.lengthscales_taken = described, 0
+        self.sources_taken = 0  # of outputs, by the kernels so far
         self.power = scales.total  # the share of E|z|² that belongs to the kernel whose turn it is
         # Whether its hyperparameter has a value for each dimension of x, as its start has then.
         self.is_of_each = False
@@ -215,10 +272,23 @@ class StartRules:
         """A variance: the mean square of the trend in the data, or the kernel's share if larger."""
         return self.scattered(max(self.power, self.scales.slow.get(degree, 0.0)), 2.0)
 
-    def noise_variance(self) -> float:
-        """A noise variance: the floor of the periodogram; drawn, 1e-6 to 1 of the variance of z."""
+    @contextlib.contextmanager
+    def on(self, scales: DataScales) -> Iterator[None]:
+        """A context in which the rules are of other scales, and count what is taken as before."""
+        before, self.scales = self.scales, scales
+        try:
+            yield
+        finally:
+            self.scales = before
+
+    def noise_variance(self, group: int = 0) -> float:
+        """A noise variance: the floor of the periodogram; drawn, 1e-6 to 1 of the variance of z.
+
+        Of outputs it is the floor of the one of this number, as each has a group of noise.
+        """
         if self.draw is None:
-            return self.scales.noise
+            scales = self.scales
+            return scales.of_outputs([group]).noise if scales.outputs else scales.noise
         return float(self.scales.variance * 10.0 ** (-6.0 * self.uniform()))
 
     def lengthscale(self) -> Any:

@@ -59,6 +59,9 @@ class Conjugate(UnaryCombination):
         array([[0.-1.j]])
     """
 
+    def _common_outputs(self) -> int | None:
+        return self.kernel.outputs
+
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise."""
         return _conjugate(self.kernel.checked_moments(x1, x2))
@@ -133,6 +136,9 @@ class WidelyLinear(UnaryCombination):
         self.is_proper = self.is_real = False
         values = self.initial_values({"coefficient": coefficient})
         self.declare_parameters(values, fixed, priors)
+
+    def _common_outputs(self) -> int | None:
+        return self.kernel.outputs
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """The starting values: the coefficient from the circularity quotient of the data."""

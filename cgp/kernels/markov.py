@@ -71,9 +71,10 @@ class MarkovForm(NamedTuple):
     covariance: Callable[[tf.Tensor], tf.Tensor]
     """The covariance P of the state at points: `x -> P`."""
     h: tf.Tensor
-    """The emission of the state, `[n]`, complex."""
+    """The emission of the state, `[n]`, complex; of a kernel of P outputs `[P, n]`."""
     h_conj: tf.Tensor | None = None
-    """The emission of the conjugate of the state, `[n]`, complex; None for a proper process."""
+    """The emission of the conjugate of the state, shaped like h, complex; None for a proper
+    process."""
     generator: Generator | None = None
     """The differential equation of the state, for a process in continuous time whose drift and
     diffusion do not change with x; None for another process."""
@@ -104,14 +105,14 @@ class MarkovForm(NamedTuple):
 
     @property
     def emissions(self) -> tf.Tensor:
-        """The rows h and conj(g) of the components u and v of `z = u + conj(v)`, `[m, n]`.
+        """The rows h and conj(g) of the components u and v of `z = u + conj(v)`, `[..., m, n]`.
 
         Both components are proper, as the state is. There is u alone where v is zero or `conj(c) u`
-        (`coefficient`), and m is 1.
+        (`coefficient`), and m is 1. With outputs the first axis is P.
         """
         if self.h_conj is None or self.coefficient is not None:
-            return self.h[None]
-        return tf.stack([self.h, tf.math.conj(self.h_conj)])
+            return tf.expand_dims(self.h, -2)
+        return tf.stack([self.h, tf.math.conj(self.h_conj)], axis=-2)
 
     def conjugate_emission(self, rows: tf.Tensor) -> tf.Tensor | None:
         """The emission of the conjugate of the state beside `rows` of components `[..., m, n]`.
@@ -152,7 +153,7 @@ class MarkovForm(NamedTuple):
         return tf.where(is_earlier[..., None, None], tf.linalg.adjoint(m), m)
 
     def derivative_emissions(self) -> tf.Tensor:
-        """The rows `R A` by which the derivative is observed, `[m, n]` (see `emissions`).
+        """The rows `R A` by which the derivative is observed, `[..., m, n]` (see `emissions`).
 
         `dz = h A s dx + h dβ` has a derivative where no noise enters it, `h W hᴴ = 0`: the process
         is then differentiable in mean square (Särkkä & Solin, *Applied Stochastic Differential
@@ -257,8 +258,8 @@ def direct_sum(forms: Sequence[MarkovForm]) -> MarkovForm:
         lambda step: block_diagonal(form.transition(step) for form in forms),
         discretize,
         lambda x: block_diagonal(form.covariance(x) for form in forms),
-        tf.concat([form.h for form in forms], axis=0),
-        tf.concat(conjugated, axis=0) if improper else None,
+        tf.concat([form.h for form in forms], axis=-1),
+        tf.concat(conjugated, axis=-1) if improper else None,
         Generator(*map(block_diagonal, zip(*generators, strict=True)))
         if len(generators) == len(forms)
         else None,
@@ -280,7 +281,8 @@ def product(a: MarkovForm, b: MarkovForm) -> MarkovForm:
         return kronecker(F, G), noise
 
     def emission(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(tf.expand_dims(first, 1) * second, [-1])
+        products = first[..., :, None] * second[..., None, :]  # one of them may have outputs
+        return tf.reshape(products, [*products.shape[:-2], products.shape[-2] * products.shape[-1]])
 
     h_conj = None
     if a.h_conj is not None or b.h_conj is not None:

@@ -158,7 +158,9 @@ def covariance(
             # As if they were fixed: without curvature they make the matrix singular.
             curvature[weights[vanished]] = curvature[:, weights[vanished]] = 0.0
             curvature[weights[vanished], weights[vanished]] = 1.0
-            is_at_edge = vanished | _is_on_circle(parameter)
+            is_at_edge |= _is_on_circle(parameter)
+            if vanished.any():  # of a positive vector, whose weights are its elements
+                is_at_edge |= vanished
         if is_at_edge.any():
             warnings.warn(
                 f"{name} = {parameter} is at the edge of its set, where no standard error can be "

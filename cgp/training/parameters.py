@@ -391,7 +391,7 @@ class Parameter:
             return "?"
         if self.is_left_out:
             return "to be learned"
-        text = np.array2string(self.numpy(), precision=4, separator=", ")
+        text = np.array2string(self.numpy(), precision=4, separator=", ").replace("\n", "")
         return text + (" (fixed)" if self.fixed else "")
 
 
