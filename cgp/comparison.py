@@ -270,6 +270,11 @@ def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:
             raise TypeError(f"the name of a model must be a string, got {name!r}")
         if not isinstance(model, MaximumLikelihoodGP):
             raise TypeError(f"the model {name!r} must be an ExactGP or StateSpaceGP, got {model!r}")
+        if model.kernel.outputs is not None:
+            raise ValueError(
+                f"compare is of models of one signal, and {name!r} has {model.kernel.outputs} "
+                "outputs: fit each, leave values out by missing=, and score their predictions"
+            )
     owners: dict[int, str] = {}
     for name, model in models.items():
         for variable in model.variables:

@@ -7,13 +7,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions import ComplexNormal
 from cgp.distributions.marginals import Marginals
-from cgp.gp.data import Data, check_labels, check_pair
+from cgp.gp.data import Data, as_data, check_labels, check_pair
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments, SampleNoise, is_left_out, noise_parameters
-from cgp.gp.posterior import Posterior
+from cgp.gp.outputs import points_of_outputs
+from cgp.gp.posterior import PosteriorOfOutputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
+from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.training import Model, register_post_update
@@ -61,6 +64,11 @@ class GaussianProcess(Parameterized, Model):
             raise TypeError(f"kernel must be one of cgp.kernels, got {kernel!r}")
         if mean is not None and not isinstance(mean, Mean):
             raise TypeError(f"mean must be one of cgp.means or None, got {mean!r}")
+        if mean is not None and kernel.outputs is not None:
+            raise ValueError(
+                f"mean is of one signal, and the kernel has {kernel.outputs} outputs: subtract the "
+                "means from z, or add a constant of each to the kernel, Outputs([Constant(), ...])"
+            )
         fixed = names_of(fixed)
         if is_left_out(noise_variance) and "noise_variance" in fixed:
             raise ValueError("noise_variance is fixed, but was left out: give it a value")
@@ -80,6 +88,8 @@ class GaussianProcess(Parameterized, Model):
         self.has_weak_prior = not self._noise_prior_is_given and self.noise_variance.initial is None
         shape = tuple(self.noise_variance.variable.shape)
         self._group_count = shape[0] if shape else None  # of groups with a noise variance each
+        self.noise_is_by_output = None not in (self._group_count, kernel.outputs)
+        self.noise_is_by_output &= self._group_count == kernel.outputs
         parameters = self.named_hyperparameters().values()
         self._with_priors = tuple(p for p in parameters if p.prior is not None)
         self._process = SignalPlusNoise(
@@ -98,7 +108,7 @@ class GaussianProcess(Parameterized, Model):
         observed: bool = False,
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
-    ) -> Posterior:
+    ) -> ComplexNormal:
         """The posterior of the signal at new points; each subclass documents its arguments."""
         raise NotImplementedError
 
@@ -110,7 +120,26 @@ class GaussianProcess(Parameterized, Model):
         self, noise_variance: ArrayLike | None = None, noise_groups: ArrayLike | None = None
     ) -> NoiseArguments:
         """The noise arguments of a method, with the number of groups of the model."""
-        return NoiseArguments(noise_variance, noise_groups, self._group_count)
+        return NoiseArguments(noise_variance, noise_groups, self._group_count, self.kernel.outputs)
+
+    def data_of(self, x: Any, z: Any, missing: Any = None, **arguments: Any) -> Data:
+        """Data of the model; arguments as for `as_data`."""
+        real, outputs = self.variable_dtype, self.kernel.outputs
+        return as_data(x, z, missing, real, outputs=outputs, **arguments)
+
+    def points(self, x: ArrayLike) -> tf.Tensor:
+        """New inputs as points of the kernel, `[..., M, D]`, those of all outputs side by side."""
+        points, outputs = as_points(x, self.variable_dtype), self.kernel.outputs
+        return points if outputs is None else points_of_outputs(points, outputs)
+
+    def of_outputs(self, posterior: ComplexNormal) -> ComplexNormal:
+        """The posterior at `points`, by outputs where the kernel has some."""
+        outputs = self.kernel.outputs
+        return posterior if outputs is None else PosteriorOfOutputs(posterior, outputs)
+
+    def moments_of(self, posterior: ComplexNormal) -> dict[str, tf.Tensor]:
+        """The dictionary of `predict`, of a posterior at `points`."""
+        return as_dict(self.of_outputs(posterior))
 
     def _noise_at(
         self, x: Any, points: tf.Tensor, observed: bool, noise_variance: Any, noise_groups: Any
@@ -254,7 +283,7 @@ class GaussianProcess(Parameterized, Model):
 
     def _posterior_of_values(
         self, x: ArrayLike, observed: bool, noise: NoiseArguments
-    ) -> Posterior:
+    ) -> ComplexNormal:
         """The posterior, which a subclass may compute without gradients."""
         arguments = {"noise_variance": noise.variance, "noise_groups": noise.group}
         return self.posterior(x, observed=observed, **arguments)
@@ -362,6 +391,6 @@ def checked_likelihood(
     return likelihood
 
 
-def as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:
+def as_dict(posterior: ComplexNormal) -> dict[str, tf.Tensor]:
     """Mean, variance and pseudo-variance of each point, by name, as `predict` returns them."""
     return {name: getattr(posterior, name)() for name in Marginals._fields}

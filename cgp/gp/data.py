@@ -10,6 +10,7 @@ import tensorflow as tf
 from cgp.axes import as_code, remedy
 from cgp.gp.measurements import WORDS, Measurements
 from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
+from cgp.gp.outputs import check_columns, points_of_outputs
 from cgp.kernels.functionals import VALUES, Functional
 from cgp.kernels.points import LARGEST, as_points, within
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_complex, is_nan
@@ -172,8 +173,11 @@ def as_data(
     require_targets: bool = True,
     noise: NoiseArguments | None = None,
     measurements: Measurements | None = None,
+    outputs: int | None = None,
 ) -> Data:
     """Checks arrays or tensors and arranges them as `Data`.
+
+    Samples of P outputs become N P points, whose last coordinate is the number of the output.
 
     Args:
         x: Inputs, `[N]`, `[N, D]` or `[..., N, D]`.
@@ -183,6 +187,8 @@ def as_data(
         require_targets: Whether each series must have a target, where values are known.
         noise: The noise of the samples; None for common noise.
         measurements: What the samples measure of the signal; None for its value.
+        outputs: P, where z is `[..., N, P]`, and noise, `missing` and measurements are broadcast
+            against it; None for one signal.
 
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
@@ -190,13 +196,15 @@ def as_data(
             differ, infinite targets, NaN inputs, no targets at all, or targets whose squares all
             underflow; noise that no sample can have, and measurements that are none.
     """
-    check_labels(x, z, missing, noise, measurements)
-    x, z = as_inputs_and_targets(x, z, missing, real_dtype)
+    check_labels(x, z, missing, noise, measurements, outputs)
+    x, z = as_inputs_and_targets(x, z, missing, real_dtype, outputs)
     if require_targets and tf.executing_eagerly():
         _check_targets(np.asarray(z), real_dtype)
     data = arranged(x, z, COMMON_NOISE if noise is None else noise.of_data(z, real_dtype))
     if measurements is None or all(argument is None for argument in measurements):
         return data
+    if outputs is not None:
+        x, measurements = x[..., :-1], measurements.of_outputs(x.shape[-2] // outputs, outputs)
     return data._replace(functional=measurements.of_data(x, z))
 
 
@@ -206,23 +214,33 @@ def check_labels(
     missing: Any = None,
     noise: NoiseArguments | None = None,
     measurements: Measurements | None = None,
+    outputs: int | None = None,
 ) -> None:
     """Raises where inputs, targets, missing and noise have different labels of pandas or xarray."""
     variance, group = (None, None) if noise is None else noise[:2]
     of_samples = {"z": z, "missing": missing, "noise_variance": variance, "noise_groups": group}
     if measurements is not None:
         of_samples |= measurements._asdict()
-    check_same_labels(x=(x, components(x)), **{name: (a, 0) for name, a in of_samples.items()})
+    unpaired = 0 if outputs is None else 1  # the axis of outputs
+    pairs = {name: (a, unpaired) for name, a in of_samples.items()}
+    check_same_labels(x=(x, components(x)), **pairs)
 
 
 def as_inputs_and_targets(
-    x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, real_dtype: str
+    x: ArrayLike,
+    z: ArrayLike,
+    missing: ArrayLike | None,
+    real_dtype: str,
+    outputs: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Inputs `[..., N, D]` and targets `[..., N]` as tensors; all else is as for `as_data`."""
     as_given = x, z
     x = as_points(x, real_dtype)
     z = as_observations(z, missing, complex_dtype(real_dtype), copy=False)
     z = tf.convert_to_tensor(z)  # a copy of an array
+    if outputs is not None:
+        check_columns(x.shape, z.shape, outputs, *as_given)
+        x, z = points_of_outputs(x, outputs), tf.reshape(z, [*z.shape[:-2], -1])
     check_shapes(x.shape, z.shape, *as_given)
     if tf.executing_eagerly():
         if x.shape.rank > 2:
@@ -551,13 +569,14 @@ def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 def saved_data(
-    store: Mapping[str, npt.ArrayLike], real_dtype: str, groups: int | None = None
+    store: Mapping[str, npt.ArrayLike], real_dtype: str, groups: int | None = None, rows: int = 1
 ) -> Data:
     """The data of a file, "x" `[X, N, D]`, "z" `[B, N, 2]` and "batch" `[r]`, checked.
 
+    B is the product of the batch axes, times `rows`.
+
     Samples may have the noise "noise_variance" and "noise_group", `[V, N]`, and the functional
-    "derivative" and "width". A ValueError if arrays
-    are missing, or are no data of any model.
+    "derivative" and "width". A ValueError if arrays are missing, or are no data of any model.
     """
     try:
         x, z, batch = (np.asarray(store[name]) for name in ("x", "z", "batch"))
@@ -566,16 +585,16 @@ def saved_data(
     try:
         if (x.ndim, z.ndim, batch.ndim) != (3, 3, 1) or z.shape[2] != 2:
             raise ValueError("x must be [X, N, D], z [B, N, 2] and batch [r]")
-        if len(z) and np.prod(batch) != len(z):
+        if len(z) and np.prod(batch) * rows != len(z):
             raise ValueError(f"z has {len(z)} series, but the batch axes are {batch.tolist()}")
-        if len(x) not in (1, len(z)):
-            raise ValueError(f"x must have the inputs of 1 or of {len(z)} series")
+        if len(x) not in (1, len(z) // rows):
+            raise ValueError(f"x must have the inputs of 1 or of {len(z) // rows} series")
         axes, z = tf.constant(batch, tf.int32), tf.complex(z[..., 0], z[..., 1])
         if x.size == 0 and len(z) == 0:
             return Data(tf.constant(x), z, axes, StoredData(real_dtype, groups).no_samples)
         names = ("noise_variance", "noise_group")
         variance, group = (np.asarray(store[name]) if name in store else None for name in names)
-        inputs = x if len(x) > 1 else x[0]
+        inputs = np.repeat(x, rows, axis=0) if len(x) > 1 else x[0]
         arguments = NoiseArguments(variance, group, groups)
         derivative, width = (
             np.asarray(store[name]) if name in store else None for name in ("derivative", "width")
@@ -596,7 +615,7 @@ def saved_data(
             f"the data in the file, x of shape {x.shape} and z of shape {z.shape}, are damaged: "
             f"{error}"
         ) from None
-    return data._replace(batch=axes)
+    return data._replace(batch=axes, x=data.x[::rows])
 
 
 def arrays_of(data: Data) -> dict[str, np.ndarray]:

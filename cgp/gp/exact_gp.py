@@ -8,17 +8,18 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
+from cgp.distributions import ComplexNormal
 from cgp.distributions.marginals import Marginals
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, HeldData, as_data, checked_points, empty_variable, flattened
+from cgp.gp.data import Data, HeldData, checked_points, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
+from cgp.gp.outputs import by_outputs
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
 from cgp.linalg import cholesky, stored_cholesky
 from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
@@ -40,6 +41,10 @@ class ExactGP(MaximumLikelihoodGP):
     their covariance is stored for all predictions, and recomputed after each gradient step and
     whenever a hyperparameter has changed in another way. Before any data the posterior is the
     prior.
+
+    A kernel of P outputs (`cgp.kernels.Coregionalized`, `cgp.kernels.Outputs`) is of P signals at
+    once: z is then `[..., N, P]`, NaN where an output is missing, and so are predictions. One noise
+    variance is of all outputs, `[P]` of each.
 
     As a layer, `gp(x)` returns the dictionary of `predict`, and `gp((x, z))` the same at x given z.
     The latter adds its loss, the negative log marginal likelihood per point, to the loss of the
@@ -236,7 +241,7 @@ class ExactGP(MaximumLikelihoodGP):
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
         part: Kernel | None = None,
-    ) -> Posterior:
+    ) -> ComplexNormal:
         """The signal at new points given the data, or its prior before any.
 
         Args:
@@ -252,7 +257,9 @@ class ExactGP(MaximumLikelihoodGP):
         Returns:
             A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,
             `pseudo_covariance`, `sample`, `log_prob`, `ellipses`. Differentiable. A `tf.function`
-            must be traced when the process has data.
+            must be traced when the process has data. Of P outputs moments and samples are
+            `[..., M, P]`, covariances of all values `[..., M P, M P]`, the outputs of a point side
+            by side, and `output_covariance()` is of the outputs of each point, `[..., M, P, P]`.
 
         Raises:
             TypeError: Complex inputs.
@@ -260,19 +267,20 @@ class ExactGP(MaximumLikelihoodGP):
                 marginalised trend, which has no prior. A part that is no term of the kernel. Noise
                 without `observed=True`, groups that are missing or out of range.
         """
-        points = as_points(x, self.variable_dtype)
+        points = self.points(x)
         check_terms(self.kernel, part, observed)
         noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
         process = self._process.of_terms(part)
         if tf.executing_eagerly():
             if bool(self._stored.is_empty):
-                return predictions.prior(process, points, noise)
+                return self.of_outputs(predictions.prior(process, points, noise))
             data = self._normal(self._stored.data)
         else:
             data = self._normal(self._stored.data_of_graph())
         points = flattened(checked_points(points, data), 2)
         conditioned = predictions.condition(self._process, data, self._differentiable_factor(data))
-        return predictions.posterior(process, data, conditioned, points, noise)
+        posterior = predictions.posterior(process, data, conditioned, points, noise)
+        return self.of_outputs(posterior)
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Predicts at x, or at x given z for inputs `(x, z)`, whose loss it adds.
@@ -290,16 +298,17 @@ class ExactGP(MaximumLikelihoodGP):
         if isinstance(inputs, tuple | list):
             x, z = inputs
             noise = self.noise_arguments()
-            data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
+            data = self.data_of(x, z, require_targets=False, noise=noise)
             data, correction = self._sites.find(data)
             covariance, chol = self._covariance_and_factor(data)
             self._add_loss(data, process.log_likelihood(data, covariance, chol) + correction)
             factor = stored_cholesky(chol, covariance)
             conditioned = predictions.condition(process, data, factor)
-            return as_dict(predictions.posterior(process, data, conditioned, data.x, None))
-        x = as_points(inputs, self.variable_dtype)
+            at_data = predictions.posterior(process, data, conditioned, data.x, None)
+            return self.moments_of(at_data)
+        x = self.points(inputs)
         if tf.executing_eagerly() or process.basis(x) is not None:
-            return as_dict(self.posterior(x))
+            return as_dict(self.posterior(inputs))
         # Outside of the branches: the gradient of a branch needs the shapes of variables.
         data = self._normal(self._stored.data)
         x = checked_points(x, data)
@@ -307,10 +316,13 @@ class ExactGP(MaximumLikelihoodGP):
 
         def posterior() -> dict[str, tf.Tensor]:
             points = flattened(x, 2)
-            return as_dict(predictions.posterior(process, data, conditioned, points, None))
+            at_points = predictions.posterior(process, data, conditioned, points, None)
+            return self.moments_of(at_points)
 
-        is_empty = self._stored.is_empty
-        return tf.cond(is_empty, lambda: as_dict(predictions.prior(process, x, None)), posterior)
+        def prior() -> dict[str, tf.Tensor]:
+            return self.moments_of(predictions.prior(process, x, None))
+
+        return tf.cond(self._stored.is_empty, prior, posterior)
 
     def loo(self) -> dict[str, np.ndarray]:
         """Leave-one-out predictions: each target predicted by the others of its series.
@@ -342,7 +354,9 @@ class ExactGP(MaximumLikelihoodGP):
         variance = tf.math.real(data.spread(k) + zero)
         marginals = Marginals(mean, variance, zero if c is None else data.spread(c) + zero)
         present = data.unpacked(data.present)
-        return marginals.map(lambda a: tf.where(present, a, nan(a.dtype)).numpy())._asdict()
+        return marginals.map(
+            lambda a: by_outputs(tf.where(present, a, nan(a.dtype)), self.kernel.outputs).numpy()
+        )._asdict()
 
     # --- saving --------------------------------------------------------------------------------
 
@@ -351,18 +365,22 @@ class ExactGP(MaximumLikelihoodGP):
         data = None if is_empty else self._normal(self._stored.data)
         refresh(self)
         process, chol = self._process, tf.convert_to_tensor(self._chol)
-        dimensions = None if data is None else data.x.shape[-1]
+        dimensions = None if data is None else data.x.shape[-1] - bool(self.kernel.outputs)
         points = [tf.TensorSpec([None, dimensions], chol.dtype.real_dtype, "x")]
         if data is None:
-            return Served((), lambda _, x: as_dict(predictions.prior(process, x, None)), points)
+
+            def predict_prior(state: tuple, x: tf.Tensor) -> Outputs:
+                return self.moments_of(predictions.prior(process, self.points(x), None))
+
+            return Served((), predict_prior, points)
         held_data = HeldData(data)
 
         def predict(state: tuple, x: tf.Tensor) -> Outputs:
             *arrays, chol = state
             data = held_data.of(arrays)
             conditioned = predictions.condition(process, data, chol)
-            x = flattened(x, 2)
-            return as_dict(predictions.posterior(process, data, conditioned, x, None))
+            x = flattened(self.points(x), 2)
+            return self.moments_of(predictions.posterior(process, data, conditioned, x, None))
 
         return Served((*held_data.arrays, chol), predict, points)
 

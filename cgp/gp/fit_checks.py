@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
+from cgp.gp.outputs import points_of_outputs
 from cgp.gp.starts import FAR, scales_of
 from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.data_scales import DataScales
@@ -114,7 +115,7 @@ def _vanished_terms(gp: Any, data: Data, scales: DataScales) -> list[Kernel]:
         return []
     noise = float(np.max(gp.noise_variance.numpy()))
     least = _INVISIBLE * noise / float(tf.reduce_sum(data.counts))
-    x = tf.constant(scales.x[:: max(len(scales.x) // _PAIRS, 1)], kernel.variable_dtype)
+    x = gp.points(scales.x[:: max(len(scales.x) // _PAIRS, 1)])
     return [
         term
         for term in kernel.parts
@@ -262,6 +263,8 @@ def is_diagonal(kernel: Kernel, x: np.ndarray) -> bool:
     if not len(first):
         return False
     first, second = (tf.constant(a, kernel.variable_dtype) for a in (first, second))
+    if kernel.outputs is not None:  # neighbours of the same output
+        first, second = (points_of_outputs(a, kernel.outputs) for a in (first, second))
     pairs = ((first, second), (first, first), (second, second))
     k = [np.asarray(kernel.checked_moments(a, b)[0]) for a, b in pairs]
     size = np.sqrt(np.abs(k[1] * k[2]))

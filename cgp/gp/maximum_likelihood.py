@@ -11,7 +11,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.autograph import as_it_stands
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import Data, StoredData, arrays_of, as_data, saved_data
+from cgp.gp.data import Data, StoredData, arrays_of, saved_data
 from cgp.gp.fit_checks import (
     check_measured,
     check_none_is_of_one_x,
@@ -57,11 +57,16 @@ class MaximumLikelihoodGP(GaussianProcess):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._stored = StoredData(self.variable_dtype, self._group_count)
+        self._stored = StoredData(self.variable_dtype, self._stored_form[0])
         if self._with_priors or self.has_weak_prior:
             self.batch_count = tf.Variable(
                 tf.ones([], self.variable_dtype), trainable=False, name="batch_count"
             )
+
+    @property
+    def _stored_form(self) -> tuple[int | None, int]:
+        """The number of noise groups that stored data tell, and their rows for each series."""
+        return self._group_count, 1
 
     def check_data(self, data: Data) -> None:
         """Raises for data that likelihood, kernel or mean refuse."""
@@ -87,7 +92,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         raise NotImplementedError
 
     def _checked(self, x: Any, z: Any, missing: Any, noise: Any, measurements: Any = None) -> Data:
-        data = as_data(x, z, missing, self.variable_dtype, noise=noise, measurements=measurements)
+        data = self.data_of(x, z, missing, noise=noise, measurements=measurements)
         self.check_data(data)
         return data
 
@@ -127,7 +132,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         Args:
             x: Inputs, `[N]` of one dimension, `[N, D]`, or `[..., N, D]` for series with inputs of
                 their own.
-            z: Complex targets, `[..., N]`; NaN where missing.
+            z: Complex targets, `[..., N]`, of a kernel of P outputs `[..., N, P]`; NaN if missing.
             missing: Bool, broadcast against z: True where missing.
             noise_variance: The known part of the noise of each sample, `E|n|²`, circular, real and
                 not negative, in squared units of z, broadcast against z: `[N]`, or `[..., N]`. The
@@ -270,7 +275,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             )
         noise = self.noise_arguments(noise_variance, noise_groups)
         measurements = Measurements(observed, widths)
-        data = as_data(x, z, missing, self.variable_dtype, noise=noise, measurements=measurements)
+        data = self.data_of(x, z, missing, noise=noise, measurements=measurements)
         warn_of_short_series(*data.z.shape)
         check_several_samples(data)
         check_starts(self, data)
@@ -307,7 +312,8 @@ class MaximumLikelihoodGP(GaussianProcess):
             return pairs
 
         def batch(x: tf.Tensor, z: tf.Tensor) -> tuple[Data]:
-            return (as_data(x, z, None, self.variable_dtype, require_targets=False),)
+            noise = self.noise_arguments()
+            return (self.data_of(x, z, require_targets=False, noise=noise),)
 
         return pairs.map(batch)
 
@@ -632,7 +638,7 @@ class MaximumLikelihoodGP(GaussianProcess):
     def load_own_variables(self, store: Any) -> None:
         """Loads the weights and the data of a file, or raises where no model has saved the data."""
         super().load_own_variables(numbered(store))
-        self._recall(saved_data(store, self.variable_dtype, self._group_count))
+        self._recall(saved_data(store, self.variable_dtype, *self._stored_form))
 
 
 def _check_eager() -> None:

@@ -52,6 +52,24 @@ class Measurements(NamedTuple):
             functional = functional._replace(stops=_stops(self._places(x), functional))
         return functional.map(tf.constant)
 
+    def of_outputs(self, samples: int, outputs: int) -> "Measurements":
+        """The arguments of samples `[..., N, P]` of P outputs as those of samples `[..., N P]`.
+
+        Raises:
+            ValueError: Widths, which are of one signal; words that do not broadcast.
+        """
+        if self.widths is not None:
+            raise ValueError("widths are of one signal, and the kernel has outputs: leave them out")
+        words = np.asarray(self.observed)
+        try:
+            words = np.broadcast_to(words, np.broadcast_shapes(words.shape, (samples, outputs)))
+        except ValueError:
+            raise ValueError(
+                f"observed must broadcast against z, [..., {samples}, {outputs}], got shape "
+                f"{words.shape}"
+            ) from None
+        return Measurements(words.reshape(*words.shape[:-2], -1))
+
     def _derivative(self, z: tf.Tensor) -> np.ndarray | None:
         if self.observed is None:
             return None

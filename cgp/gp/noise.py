@@ -58,6 +58,9 @@ class NoiseArguments(NamedTuple):
     group: ArrayLike | None = None
     group_count: int | None = None
     """The number of groups that the model learns a noise variance for; None for no groups."""
+    outputs: int | None = None
+    """The number P of outputs, beside each other in samples `[..., N P]`; arguments are broadcast
+    against `[..., N, P]`. None for one signal."""
 
     @property
     def are_left_out(self) -> bool:
@@ -67,7 +70,8 @@ class NoiseArguments(NamedTuple):
     def of_data(self, z: tf.Tensor, real_dtype: str) -> SampleNoise:
         """The noise of the samples z, `[..., N]`, complex, NaN where missing.
 
-        Where a sample is missing, a known part that is NaN or no variance becomes zero.
+        Where a sample is missing, a known part that is NaN or no variance becomes zero. As many
+        groups as outputs are the outputs, if none are given.
 
         Raises:
             TypeError: Noise variances that are not real, groups that are no integers.
@@ -75,10 +79,10 @@ class NoiseArguments(NamedTuple):
                 not missing, groups that are out of range, not needed, or not given.
         """
         self._check_groups()
-        if self.variance is None and self.group is None:
+        if self.variance is None and self.group is None and self.group_count is None:
             return COMMON_NOISE
         z = tf.convert_to_tensor(z)
-        noise = self._as_tensors(real_dtype).map(lambda a: _by_series(a, z))
+        noise = self._as_tensors(real_dtype, z.shape[-1]).map(lambda a: _by_series(a, z))
         if noise.variance is not None:
             present = tf.reshape(~is_nan(z), tf.concat([[-1], tf.shape(z)[-1:]], axis=0))
             if noise.variance.shape[0] == 1:
@@ -122,7 +126,7 @@ class NoiseArguments(NamedTuple):
                     )
             return None
         self._check_groups()
-        noise = self._as_tensors(real_dtype)
+        noise = self._as_tensors(real_dtype, points)
         for name, a in (("noise_variance", noise.variance), ("noise_groups", noise.group)):
             if a is not None and a.shape.rank and not a.shape.is_compatible_with([points]):
                 raise ValueError(
@@ -139,7 +143,7 @@ class NoiseArguments(NamedTuple):
                 "noise_groups were given, but the model has one noise variance: make it with "
                 "noise_variance=[...], one for each group"
             )
-        if self.group_count is not None and self.group is None:
+        if self.group_count not in (None, self.outputs) and self.group is None:
             raise ValueError(
                 f"the model has a noise variance for each of {self.group_count} groups: give "
                 f"noise_groups, integers from 0 to {self.group_count - 1}, one for each sample"
@@ -169,13 +173,35 @@ class NoiseArguments(NamedTuple):
             group = group.astype(np.int32)
         return variance, group
 
-    def _as_tensors(self, real_dtype: str) -> SampleNoise:
+    def _as_tensors(self, real_dtype: str, samples: int | None) -> SampleNoise:
         variance, group = self._as_arrays()
         if variance is not None:
             variance = tf.cast(_tensor(self.variance, variance), real_dtype)
         if group is not None:
             group = tf.cast(_tensor(self.group, group), tf.int32)
-        return SampleNoise(variance, group)
+        elif self.group_count is not None:
+            group = tf.range(self.group_count)
+        noise = SampleNoise(variance, group)
+        return (
+            noise if self.outputs is None else noise.map(lambda a: self._side_by_side(a, samples))
+        )
+
+    def _side_by_side(self, a: tf.Tensor, samples: int | None) -> tf.Tensor:
+        """Values broadcast against `[..., N, P]`, as `[..., N P]`."""
+        outputs = self.outputs or 1
+        wide = tf.TensorShape([None if samples is None else samples // outputs, outputs])
+        try:
+            shape = tf.broadcast_static_shape(a.shape, wide)
+        except ValueError:
+            shape = None
+        if shape is None or not shape[-2:].is_compatible_with(wide):
+            name = "noise_groups" if a.dtype.is_integer else "noise_variance"
+            raise ValueError(
+                f"{name} must broadcast against z, [..., {wide[0] or 'N'}, {self.outputs}], got "
+                f"shape {a.shape}"
+            )
+        a = tf.broadcast_to(a, shape)
+        return tf.reshape(a, [*shape[:-2], -1])
 
 
 def _numbers(a: ArrayLike, name: str) -> np.ndarray:

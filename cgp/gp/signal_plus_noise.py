@@ -74,6 +74,11 @@ class SignalPlusNoise:
         self._by_point = by_point and self.form.multiplicity > 1
 
     @property
+    def outputs(self) -> int | None:
+        """The number of outputs of the kernel; None for one signal."""
+        return self._covariance_function.outputs
+
+    @property
     def weights(self) -> list[keras.Variable]:
         """The weights that covariances of observations depend on.
 
@@ -165,7 +170,7 @@ class SignalPlusNoise:
         learned = self.learned_noise_variance()
         if noise.group is not None:
             learned = tf.gather(learned, noise.group)
-        elif learned.shape.rank:
+        elif learned.shape.rank and self.outputs is None:
             raise ValueError("a model of several groups of noise needs the group of each sample")
         variance = learned = as_complex(learned)
         if noise.variance is not None:
@@ -176,6 +181,11 @@ class SignalPlusNoise:
         if c is not None and not noise.is_common:
             c += tf.zeros_like(k)  # of each series, where k is
         return SecondMoments(k, c)
+
+    def noise_variances(self, noise: SampleNoise) -> tf.Tensor:
+        """The noise variances of samples, real, of a shape that broadcasts against theirs."""
+        zero = tf.zeros([], self.learned_noise_variance().dtype)
+        return tf.math.real(self.with_noise(SecondMoments(as_complex(zero)), noise).k)
 
     def matrix_with_noise(
         self, moments: SecondMoments, noise: SampleNoise = COMMON_NOISE

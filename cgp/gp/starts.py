@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, as_data
+from cgp.gp.data import Data
 from cgp.gp.means import Mean
+from cgp.gp.outputs import series_of_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels import Kernel, Sum, White
 from cgp.kernels.base import Product
@@ -88,7 +89,7 @@ def start_from_first(gp: Any, pairs: tf.data.Dataset) -> None:
         problem = "is empty" if first is None else f"has {pairs.element_spec}"
         raise ValueError(f"a dataset must have pairs (x, z) of inputs and targets, and {problem}")
     with undone_on_error(gp):
-        data = as_data(*first, None, gp.variable_dtype)
+        data = gp.data_of(*first, noise=gp.noise_arguments())
         start_left_out(gp, data)
         gp.check_data(data)
 
@@ -236,8 +237,9 @@ def _starts(
 ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
     """Chosen hyperparameters of the noise and of the kernel, with values to start from."""
     if is_chosen(gp.noise_variance):
-        variances = [rules.noise_variance() for _ in range(gp.noise_variance.numpy().size)]
-        yield gp.noise_variance, np.reshape(variances, gp.noise_variance.numpy().shape)
+        shape = gp.noise_variance.numpy().shape
+        variances = [rules.noise_variance(group) for group in range(int(np.prod(shape)))]
+        yield gp.noise_variance, np.reshape(variances, shape)
     for parameter, start in gp.kernel.starts(rules, rules.scales.total, is_chosen):
         if start is None and rules.draw is not None and parameter.constraint is POSITIVE:
             start = rules.scattered(1.0, 2.0) * parameter.numpy()
@@ -287,24 +289,30 @@ def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:
 # --- residuals ---------------------------------------------------------------------------------
 
 
-def inputs_and_series(data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs `[N, D]` and series `[B, N]`; only the first where series have inputs of their own."""
-    x, z = np.asarray(data.x, float), np.asarray(data.of_values().z, complex)
-    return x[0], z if len(x) == 1 else z[:1]
+def inputs_and_series(data: Data, outputs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs `[N, D]` and series `[B, N]`; only the first where series have inputs of their own.
+
+    P outputs are P series, one after another.
+    """
+    x, z = data.x, data.of_values().z
+    if outputs is not None:
+        x, z = series_of_outputs(x, z, outputs)
+    x, z = np.asarray(x, float), np.asarray(z, complex)
+    return x[0], z if len(x) == 1 else z[: outputs or 1]
 
 
 def residuals_of_mean(gp: Any, data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Inputs `[N, D]`, and the residuals `[B, N]` of the series from the nearest mean."""
-    x, z = inputs_and_series(data)
+    x, z = inputs_and_series(data, gp.kernel.outputs)
     return x, z if gp.mean is None else z - gp.mean.nearest(x, z)
 
 
 def scales_of(gp: Any, data: Data) -> DataScales:
     """The scales of the residuals of data from the mean and the trend of the kernel."""
     x, z = residuals_of_mean(gp, data)
-    degree = gp.kernel.trend_degree
+    degree, outputs = gp.kernel.trend_degree, gp.kernel.outputs
     if degree is None:
-        return DataScales(x, z)
+        return DataScales(x, z, outputs=outputs)
     columns = np.concatenate([np.ones((len(x), 1)), _slopes(x, degree)], axis=-1)
     slow = np.zeros((columns.shape[1], *z.shape), complex)
     for number, series in enumerate(z):
@@ -313,7 +321,7 @@ def scales_of(gp: Any, data: Data) -> DataScales:
         coefficients, *_ = np.linalg.lstsq(basis, series[present], rcond=None)
         slow[:, number] = columns.T * coefficients[:, None]
     powers = [float(np.mean(np.abs(component) ** 2)) for component in slow]
-    return DataScales(x, z - slow.sum(axis=0), powers)
+    return DataScales(x, z - slow.sum(axis=0), powers, outputs)
 
 
 def _slopes(x: np.ndarray, degree: int) -> np.ndarray:
@@ -330,7 +338,10 @@ def residual_power(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     mean is subtracted at its present hyperparameters. For data that are constant to rounding it is
     the mean square of the data.
     """
-    data = data.of_values()
+    data, outputs = data.of_values(), process.kernel.outputs
+    if outputs is not None:  # which have offsets of their own
+        x, z = series_of_outputs(data.x, data.z, outputs)
+        data = Data(x, z, tf.shape(z)[:1])
     squares = squared_modulus(_where_present(data, data.z))
     count = tf.reduce_sum(data.counts)
     power = tf.reduce_sum(squares) / count

@@ -194,7 +194,9 @@ class GaussianProcessCell(Cell):
         recent: The last inputs of the streams, by which the rounding of the next is judged; None
             where samples of different streams follow one another, as in a bank.
         range: The range of inputs that the process has accepted.
-        group_count: The number of groups that have a noise variance each; None for no groups.
+        outputs: The number of components of a sample, P outputs; None for one signal, a number.
+        group_count: The number of groups that have a noise variance each; None for no groups, and
+            for one of each output.
     """
 
     dimensions: int | None = None
@@ -206,7 +208,9 @@ class GaussianProcessCell(Cell):
         self.recent: RecentInputs | None = RecentInputs()
         self.check_inputs, self.range = check_inputs, CheckedRange(check_inputs)
         groups = tuple(process.noise_variance.variable.shape)
-        self.group_count = groups[0] if groups else None
+        self.outputs = process.outputs
+        # Where each output has a group, the place in z tells it.
+        self.group_count = groups[0] if groups and groups[0] != self.outputs else None
 
     def forget_samples(self) -> None:
         """Forgets the last inputs of the streams, which begin again."""
@@ -217,11 +221,12 @@ class GaussianProcessCell(Cell):
         """A complex observation at a place `[D]`, with its noise."""
         real = tf.as_dtype(self.real_dtype)
         has_groups = self.group_count is not None
+        shape = [] if self.outputs is None else [self.outputs]
         return Sample(
-            z=tf.TensorSpec([], complex_dtype(real), "z"),
+            z=tf.TensorSpec(shape, complex_dtype(real), "z"),
             x=tf.TensorSpec([self.dimensions], real, "x"),
-            noise_variance=tf.TensorSpec([], real, "noise_variance"),
-            group=tf.TensorSpec([], tf.int32, "noise_groups") if has_groups else None,
+            noise_variance=tf.TensorSpec(shape, real, "noise_variance"),
+            group=tf.TensorSpec(shape, tf.int32, "noise_groups") if has_groups else None,
         )
 
     def check(
@@ -230,7 +235,8 @@ class GaussianProcessCell(Cell):
         """Checks a sample of each stream, or a block if `along`, the number of time axes, is 1.
 
         z is a number or `[B]`, x a number, `[D]` or `[B, D]`; of a block z is `[T]` or `[B, T]`, x
-        `[T]`, `[T, D]` or `[B, T, D]`. Noise and `missing` are broadcast against z.
+        `[T]`, `[T, D]` or `[B, T, D]`. Of P outputs z has another axis, the last. Noise and
+        `missing` are broadcast against z.
 
         Returns:
             The sample, NumPy, with the batch axis of z; and B, None without that axis.
@@ -238,6 +244,8 @@ class GaussianProcessCell(Cell):
         Raises:
             TypeError, ValueError: Values that the process does not take.
         """
+        if self.outputs is not None:
+            return self._check_outputs(sample, missing, along, self.outputs)
         noise = NoiseArguments(sample.noise_variance, sample.group, self.group_count)
         if not along and missing is None and noise.are_left_out:
             plain = self._plain_sample(sample.x, sample.z)
@@ -254,6 +262,65 @@ class GaussianProcessCell(Cell):
         )
         checked = Sample(data.z[axes], data.x[axes], noise_variance=variance, group=group)
         return checked, None if data.is_single else len(data.z)
+
+    def _check_outputs(
+        self, sample: Sample, missing: ArrayLike | None, along: int, outputs: int
+    ) -> tuple[Sample, int | None]:
+        """`check` of samples of P outputs, `[P]` or `[B, P]`, of a block `[T, P]` or `[B, T, P]`.
+
+        They are checked as samples of P or B P streams of one signal.
+        """
+        z = np.asarray(as_observations(sample.z, missing, complex_dtype(self.real_dtype)))
+        axes = "T, " * along + str(outputs)
+        if z.ndim not in (along + 1, along + 2) or z.shape[-1] != outputs or not z.size:
+            raise ValueError(
+                f"z must be [{axes}], a value of each output, or [B, {axes}] of B streams, got "
+                f"shape {z.shape}"
+                + remedy(
+                    as_code("z", sample.z),
+                    z.shape,
+                    lambda shape: len(shape) == along + 1 and shape[-1] == outputs,
+                    samples=-2 if along else None,
+                )
+            )
+
+        def in_streams(a: Any, name: str) -> Any:
+            try:
+                a = np.broadcast_to(np.asarray(a), z.shape)
+            except ValueError:
+                raise ValueError(
+                    f"{name} must broadcast against z, {z.shape}, got shape {np.shape(a)}"
+                ) from None
+            return np.moveaxis(a, -1, z.ndim - 1 - along).reshape(
+                -1, *z.shape[z.ndim - 1 - along : -1]
+            )
+
+        def in_outputs(a: np.ndarray) -> np.ndarray:
+            a = a.reshape(*z.shape[: z.ndim - 1 - along], outputs, *a.shape[1:])
+            return np.moveaxis(a, z.ndim - 1 - along, -1)
+
+        noise = {
+            name: None if a is None else in_streams(a, argument)
+            for name, argument, a in (
+                ("noise_variance", "noise_variance", sample.noise_variance),
+                ("group", "noise_groups", sample.group),
+            )
+        }
+        one_signal = copy.copy(self)
+        one_signal.outputs = None
+        x = np.asarray(as_array(sample.x, "x"))
+        x = np.repeat(x, outputs, axis=0) if x.ndim == along + 2 else x
+        checked, _ = one_signal.check(Sample(in_streams(z, "z"), x, **noise), None, along)
+        places = checked.x[::outputs]
+        is_single = z.ndim == along + 1
+        return Sample(
+            in_outputs(checked.z),
+            places[0] if is_single else places,
+            noise_variance=None
+            if noise["noise_variance"] is None
+            else in_outputs(checked.noise_variance),
+            group=None if noise["group"] is None else in_outputs(checked.group),
+        ), None if is_single else len(z)
 
     def _plain_sample(self, x: Any, z: Any) -> tuple[Sample, int | None] | None:
         """A sample in double precision, at a place that is accepted already, as `check` returns it.
@@ -335,10 +402,12 @@ class GaussianProcessCell(Cell):
         """The series of a layer: inputs `[B, T, D]` and observations `[B, T]`, or an error."""
         check_pair(inputs)
         arrays = inputs if isinstance(inputs, tuple | list) else [inputs]
-        if [len(a.shape) for a in arrays] != [3, 2]:
+        if [len(a.shape) for a in arrays] != [3, 2 if self.outputs is None else 3]:
             shapes = " and ".join(str(tf.TensorShape(a.shape)) for a in arrays)
+            columns = "" if self.outputs is None else f", {self.outputs}"
             raise ValueError(
-                f"a process takes a pair of inputs [B, T, D] and observations [B, T], got {shapes}"
+                f"a process takes a pair of inputs [B, T, D] and observations [B, T{columns}], got "
+                f"{shapes}"
             )
         return Sample(x=arrays[0], z=arrays[1])
 
@@ -355,6 +424,11 @@ class GaussianProcessCell(Cell):
         if not isinstance(likelihood, StudentT):
             raise TypeError(
                 f"likelihood must be a cgp.likelihoods.StudentT or None, got {likelihood!r}"
+            )
+        if self.outputs is not None:
+            raise ValueError(
+                "likelihood is of one signal: a sample of several outputs is skipped by a gate, "
+                "step(x, z, gate=0.999), or as missing"
             )
         is_single = np.ndim(sample.z) == 0
         samples = sample.map(lambda a: np.asarray(a)[None]) if is_single else sample
@@ -392,7 +466,8 @@ def forecast_at(
         earliest: The first place at which it can be predicted.
 
     Returns:
-        NumPy arrays `[M]`, or `[B, M]`; None where the compiled core does not serve, or places need
+        NumPy arrays `[M]`, or `[B, M]`, with outputs as another axis, the last; None where the
+        compiled core does not serve, or places need
         a conversion, are many, or are not accepted.
     """
     cell = stream.cell
@@ -401,14 +476,16 @@ def forecast_at(
     if places is None or not 0 < len(places) <= _MOST_PLACES or not (places >= earliest).all():
         return None
     axes = () if stream.streams is None else (stream.streams,)
+    components = () if cell.outputs is None else (cell.outputs,)
     moments = []
     for place in places:
         at_place = np.broadcast_to(place, (*axes, *place.shape))
-        step = stream.step_of_copy(Sample(np.full(axes, _MISSING)[()], at_place))
+        step = stream.step_of_copy(Sample(np.full(axes + components, _MISSING)[()], at_place))
         if step is None:
             return None
         moments.append(step.predicted if observed else step.filtered)
-    return Marginals(*(np.stack(arrays, axis=-1) for arrays in zip(*moments, strict=True)))
+    along = -1 - len(components)
+    return Marginals(*(np.stack(arrays, axis=along) for arrays in zip(*moments, strict=True)))
 
 
 def _plain_number(z: complex) -> np.complex128 | None:

@@ -8,7 +8,9 @@ import numpy as np
 
 from cgp.distributions import Marginals, principal_axes
 from cgp.gp import ExactGP, StateSpaceGP
+from cgp.gp.outputs import by_outputs
 from cgp.gp.state_space.discretization import ordered_series
+from cgp.gp.state_space.output_series import in_rows
 from cgp.plotting.drawing import BAND, DATA, MEAN, OUTSIDE, axes_of, draw_unit_normals, tidy
 from cgp.statespace import Diagnostics
 from cgp.statespace.filtering import process_block
@@ -175,8 +177,9 @@ def _residuals(gp: ExactGP | StateSpaceGP) -> np.ndarray:
     data = gp.stored_data()
     if isinstance(gp, ExactGP):
         predicted = Marginals(**gp.loo())
-        z = data.unpacked(data.z).numpy()
+        z = by_outputs(data.unpacked(data.z), gp.kernel.outputs).numpy()
     else:
+        data = in_rows(data, gp.kernel.outputs, gp.noise_is_by_output)
         series = ordered_series(gp.observation_model, data)  # less the mean function
         predicted, z = process_block(series.model, series.z).predicted, series.z.numpy()
     present = ~np.isnan(z)

@@ -107,6 +107,11 @@ def spectrum(
 
 def _selected_data(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None) -> Data:
     """The data given, or else the data of the process."""
+    if gp.kernel.outputs is not None:
+        raise ValueError(
+            f"a spectrum is of one signal, and the kernel has {gp.kernel.outputs} outputs: fit one "
+            "of them alone, or draw kernel.parts[0].kernel.spectral_density(f)"
+        )
     if x is not None and z is None:
         raise ValueError("x are the points of z: give z too, or neither")
     data = gp.stored_data() if x is None else None

@@ -102,7 +102,7 @@ class StepMoments(NamedTuple):
     filtered: Marginals  # Of the signal or state after it
     joint: (
         JointMoments | tuple[()]
-    )  # Of the predicted observation; empty for the signal of a process
+    )  # Of the predicted observation; empty for the signal of a process of one output
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "StepMoments":
         """Applies a function to each array."""
@@ -162,7 +162,7 @@ class CompiledStep:
         self._shape_of_z = (*axes, m // halves)
         components, (_, real, of_mean) = m // halves, _moment_types(dtype, is_composite)
         pairs = None
-        if components > 1 and not predicts_first:
+        if components > 1:
             pairs = (*axes, components, components)
         self._record = native.MomentRecord(self._arguments, shapes, of_mean, real, pairs)
         self._reference = ctypes.byref(self._arguments)
@@ -212,11 +212,11 @@ class CompiledStep:
             raise MemoryError("a step of an online filter needs more memory than there is")
         predicted, filtered, *joint = self._record.moments()
         marginals = Marginals(*predicted), Marginals(*filtered)
+        if joint:
+            return StepMoments(*marginals, JointMoments(*joint[0]))
         if self._predicts_first:
             return StepMoments(*marginals, ())
-        if not joint:
-            return StepMoments(*marginals, _of_one_component(marginals[0]))
-        return StepMoments(*marginals, JointMoments(*joint[0]))
+        return StepMoments(*marginals, _of_one_component(marginals[0]))
 
 
 class CompiledWalk:
@@ -264,16 +264,18 @@ class CompiledWalk:
         filtered = self._moments(
             arguments.filtered, dtype, len(z), m if self._predicts_first else n
         )
-        has_joint, components = not self._predicts_first, predicted.mean.shape[-1]
+        components = predicted.mean.shape[-1]
         joint: JointMoments | tuple[()] = ()
-        if has_joint and components > 1:
+        if components > 1:
             joint = self._joint(arguments.predicted, predicted)
         outcome = native.function(f"cgp_online_walk_{dtype.name}")(ctypes.byref(arguments))
         if outcome == 1:
             return int(arguments.refused)
         if outcome:
             raise MemoryError("the steps of online filters need more memory than there is")
-        if has_joint and components == 1:  # a copy of the variances, which are there now
+        if (
+            components == 1 and not self._predicts_first
+        ):  # a copy of the variances, which are there now
             joint = _of_one_component(predicted)
         return StepMoments(predicted, filtered, joint)
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
-from cgp.distributions import Marginals, Step
+from cgp.distributions import ComplexNormal, Marginals, Step
 from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.data import Data, arranged, as_inputs_and_targets, checked_points, flattened
 from cgp.gp.fit_checks import check_several_samples
@@ -129,6 +129,11 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             raise ValueError(
                 "a marginalised trend belongs to all data, and a RecursiveGP drops some: give "
                 "Polynomial its coefficients, or add a kernel of large variance for the trend"
+            )
+        if getattr(kernel, "outputs", None) is not None:
+            raise ValueError(
+                f"a RecursiveGP is of one signal, and the kernel has {kernel.outputs} outputs: a "
+                "StateSpaceGP takes their samples one after another, an ExactGP all at once"
             )
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
         super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
@@ -515,7 +520,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
     def _posterior_of_values(
         self, x: ArrayLike, observed: bool, noise_arguments: NoiseArguments
-    ) -> Posterior:
+    ) -> ComplexNormal:
         if self.stream is None:
             return super()._posterior_of_values(x, observed, noise_arguments)
         points = as_points(x, self.variable_dtype)

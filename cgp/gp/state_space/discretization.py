@@ -14,6 +14,7 @@ from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.exposures import ExposedProcess, Integrals
 from cgp.gp.state_space.native_likelihood import numbers_of
+from cgp.gp.state_space.output_series import by_sample, noise_of_samples
 from cgp.kernels.functionals import VALUES, Functional
 from cgp.linalg.batch_last import cholesky, triangularize
 from cgp.linalg.gradients import without_gradient
@@ -80,7 +81,7 @@ class DiscretizedProcess:
 
     def __init__(self, process: SignalPlusNoise, functional: Functional = VALUES):
         self._process = process
-        self.form = process.form
+        self.form, self.outputs = process.form, process.outputs
         self._functional, self._markov = functional, process.kernel.markov_form()
         self.exposed = None
         """The process beside the integrals of exposures; None where samples have no width."""
@@ -95,7 +96,7 @@ class DiscretizedProcess:
         return self._markov.is_stationary
 
     def emission(self) -> tf.Tensor:
-        """H, `[1, n]`, or `[2, 2n]` for the composite."""
+        """H, `[P, n]` of P outputs, P being 1 for one signal, or `[2 P, 2n]` for the composite."""
         return self._working_rows(self._with_integrals(self._markov.emissions))
 
     def _with_integrals(self, rows: tf.Tensor) -> tf.Tensor:
@@ -104,14 +105,21 @@ class DiscretizedProcess:
 
     def _working_rows(self, rows: tf.Tensor) -> tf.Tensor:
         """The observation matrix of emissions of components, in the working form."""
-        h = rows[..., :1, :]
-        return composite_rows(h, self._markov.conjugate_emission(rows)) if self._working else h
+        h, of_conjugate = rows[..., :1, :], None
+        if self._working:
+            of_conjugate = self._markov.conjugate_emission(rows)
+        if self.outputs is not None:  # `[..., P, 1, n]`
+            h = tf.squeeze(h, axis=-2)
+            of_conjugate = None if of_conjugate is None else tf.squeeze(of_conjugate, axis=-2)
+        return composite_rows(h, of_conjugate) if self._working else h
 
     def sample_emissions(self, places: tf.Tensor) -> tf.Tensor:
         """H of what each sample at places `[X, N]` measures, `[V, N, m, n]`."""
         rows, of_derivative = self._markov.emissions, self._functional.derivative
         if of_derivative is not None:
             derivative = self._markov.derivative_emissions()
+            if self.outputs is not None:
+                of_derivative = by_sample(of_derivative, self.outputs)
             rows = tf.where(of_derivative[..., None, None], derivative, rows)
         if self.exposed is not None:
             rows = self.exposed.sample_rows(places, rows)
@@ -132,10 +140,15 @@ class DiscretizedProcess:
         return self.form.covariance(SecondMoments(a, None))
 
     def noise(self, noise: SampleNoise = COMMON_NOISE) -> tf.Tensor:
-        """R, `[m, m]`, m being 1, or 2 for the composite; `[..., m, m]` for samples `[...]`."""
-        zero = tf.zeros([], self._markov.h.dtype)
+        """R, `[m, m]`, m being P, or 2 P for the composite; `[..., m, m]` for samples `[...]`.
+
+        P is 1 for one signal; the noise of samples of P outputs is `[..., P]`.
+        """
+        zero = tf.zeros([] if self.outputs is None else [self.outputs], self._markov.h.dtype)
         moments = self._process.with_noise(SecondMoments(zero, None), noise)
-        return self.form.covariance(as_matrices(moments))
+        if self.outputs is None:
+            return self.form.covariance(as_matrices(moments))
+        return self.form.covariance(moments.map(tf.linalg.diag))
 
     def initial(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The covariance of the state at points `[...]`, and its Cholesky factor, `[..., n, n]`."""
@@ -272,7 +285,7 @@ class OrderedSeries(NamedTuple):
 
     model: LinearGaussian
     z: tf.Tensor
-    """Observations, `[B, T, 1]`, NaN where missing and at new points."""
+    """Observations, `[B, T, P]`, NaN where missing and at new points; P is 1 for one signal."""
     new: tf.Tensor
     """The position of each new point in the series, `[B, M]`."""
     process: DiscretizedProcess
@@ -292,20 +305,21 @@ def ordered_series(
 ) -> OrderedSeries:
     """The model of data, possibly without points, and of new points between, before and after them.
 
-    New points are `[1, M, 1]` or `[B, M, 1]`, in any order. The series continues from the start;
-    None for the prior.
+    Data of P outputs have a row for each of them. New points are `[1, M, 1]` or `[B, M, 1]`, in any
+    order. The series continues from the start; None for the prior.
     """
     functional, discretized = data.functional, DiscretizedProcess(process, data.functional)
     places, z = data.x[..., 0], data.z
     function = process.sample_mean(data)
     if function is not None:
         z = z - function
+    z, noise = by_sample(z, discretized.outputs), noise_of_samples(data.noise, discretized.outputs)
     x = tf.zeros([1, 0, 1], data.x.dtype) if x is None else x
     events = [functional.ends(places), x[..., 0]]
     if functional.width is not None:  # after the ends, which may leave a slot to them
         events.insert(1, functional.begins(places))
     series = functools.reduce(
-        tf.maximum, [tf.shape(a)[0] for a in (*events, *data.noise) if a is not None]
+        tf.maximum, [tf.shape(a)[0] for a in (*events, *noise) if a is not None]
     )
     if all(t.shape[0] is not None for t in events):
         series = max(t.shape[0] for t in events)
@@ -324,15 +338,15 @@ def ordered_series(
         shape = tf.concat([tf.shape(order), tf.shape(a)[2:]], axis=0)
         return tf.gather(tf.broadcast_to(a, shape), order, batch_dims=1)
 
-    noise, emissions, integrals = data.noise.map(in_order), None, None
+    noise, emissions, integrals = noise.map(in_order), None, None
     if not data.is_of_values:
         emissions = in_order(discretized.sample_emissions(places))
     if discretized.exposed is not None:
         integrals = discretized.exposed.integrals(*map(tf.stop_gradient, (places, times)))
-    missing = tf.fill([tf.shape(z)[0], tf.shape(times)[1] - samples], tf.constant(np.nan, z.dtype))
-    z = tf.concat([z, missing], axis=-1)
+    shape = tf.stack([tf.shape(z)[0], tf.shape(times)[1] - samples, tf.shape(z)[2]])
+    z = tf.concat([z, tf.fill(shape, tf.constant(np.nan, z.dtype))], axis=1)
     if times.shape[0] == 1:
-        z = tf.gather(z, order[0], axis=-1)
+        z = tf.gather(z, order[0], axis=1)
         times, emissions, *fields = (
             a[0] if a is not None and a.shape[0] == 1 else a for a in (times, emissions, *noise)
         )
@@ -343,4 +357,5 @@ def ordered_series(
     model = discretized.model(times, start, noise, emissions, integrals)
     new = tf.argsort(order, axis=-1)[:, tf.shape(times)[-1] - count :]
     new = tf.broadcast_to(new, [tf.shape(z)[0], tf.shape(new)[1]])
-    return OrderedSeries(model, z[..., None], new, discretized)
+    z = tf.ensure_shape(z, [None, None, discretized.outputs or 1])
+    return OrderedSeries(model, z, new, discretized)

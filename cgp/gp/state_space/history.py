@@ -21,6 +21,7 @@ from cgp.distributions.marginals import Marginals, Step
 from cgp.gp.data import Data, StoredData
 from cgp.gp.noise import SampleNoise, joined_noise
 from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
+from cgp.gp.state_space.output_series import rows_of
 from cgp.gp.state_space.predictions import smoothed
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell, shared_noise
 from cgp.gp.stream_samples import forecast_at
@@ -160,6 +161,9 @@ class History(tf.Module):
             return
         x, samples = zip(*stream.recent, strict=True)
         counts = list(map(len, x))
+        if self._process.outputs is not None:
+            axes = len(self._batch)
+            samples = [_with_rows(a, axes) for a in samples]
         z = [np.reshape(a.z, [-1, count]) for a, count in zip(samples, counts, strict=True)]
         noise_of_blocks = map(_noise_of_block, samples, counts)
         stream.recent, data = [], self._stored.data
@@ -335,7 +339,8 @@ class History(tf.Module):
         start = self._state_before(steps[0])
         posterior = smoothed(self._process, data, place, None, start)
         moments = (posterior.mean(), posterior.variance(), posterior.pseudo_variance())
-        return Marginals(*(a.numpy()[..., 0] for a in moments))
+        component = 0 if self._process.outputs is None else slice(None)
+        return Marginals(*(a.numpy()[..., component] for a in moments))
 
     def _remedy_for_horizon(self, steps_ago: int) -> str:
         """What makes so many steps before the latest one available, as the end of an error."""
@@ -482,9 +487,24 @@ class History(tf.Module):
         self._stream = stream
         self._batch = () if stream.streams is None else (stream.streams,)
         places = tf.zeros([1, 0, 1], self._stored.x.dtype)
-        no_z = tf.zeros([stream.streams or 1, 0], self._stored.z.dtype)
+        rows = (stream.streams or 1) * (self._process.outputs or 1)
+        no_z = tf.zeros([rows, 0], self._stored.z.dtype)
         batch = tf.constant(self._batch, tf.int32)
         self._stored.replace(Data(places, no_z, batch, self._stored.no_samples))
+
+
+def _with_rows(samples: Sample, axes: int) -> Sample:
+    """Samples of outputs, with or without a batch axis and an axis of time, as rows `[B P, T]`."""
+
+    def rows(a: np.ndarray) -> np.ndarray:
+        return rows_of(a if a.ndim > axes + 1 else np.expand_dims(a, axes))
+
+    z, variance, group = samples.z, samples.noise_variance, samples.group
+    return samples._replace(
+        z=rows(z),
+        noise_variance=None if variance is None else rows(variance),
+        group=None if group is None else rows(group),
+    )
 
 
 def _noise_of_block(samples: Sample, count: int) -> SampleNoise:

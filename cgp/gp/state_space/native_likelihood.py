@@ -18,10 +18,11 @@ from cgp.linalg.gradients import without_gradient
 def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     """The log likelihood of each series, `[B]`, differentiable once; None where no op serves.
 
-    In a graph a likelihood that is not finite is NaN. The op takes one noise variance for all
-    samples, which are of the value.
+    In a graph a likelihood that is not finite is NaN. The op takes samples of the value, with one
+    noise variance for all, or one for each. Normal data that stand for those of a likelihood may
+    have any noise, and are left to TensorFlow.
     """
-    if not (data.noise.is_common and data.is_of_values):
+    if not data.is_of_values or process.likelihood is not None:
         return None
     eagerly = tf.executing_eagerly()
     serves = native.serves_here(data.z) and native.serves_here(data.x)
@@ -32,24 +33,29 @@ def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     function = process.sample_mean(data)
     if function is not None:
         z = z - function
-    arguments = [*numbers_of(terms), tf.cast(process.learned_noise_variance(), tf.float64)]
+    numbers, r = numbers_of(terms), tf.cast(process.noise_variances(data.noise), tf.float64)
     if not eagerly:
         in_order = tf.reduce_all(x[:, 1:] >= x[:, :-1])
-        x, z = tf.cond(in_order, lambda: (x, z), lambda: _sorted(x, z))
-        likelihood = native.op("cgp_state_space_likelihood")(*arguments, x=x, z=z)
+        x, z, r = tf.cond(in_order, lambda: (x, z, r), lambda: _sorted(x, z, r))
+        likelihood = native.op("cgp_state_space_likelihood")(*numbers, r, x=x, z=z)
         return tf.ensure_shape(likelihood, z.shape[:1])  # the op does not tell
     places = np.asarray(x)
     if np.any(places[:, 1:] < places[:, :-1]):
-        x, z = _sorted(x, z)
-    likelihood = native.attempt("cgp_state_space_likelihood", *arguments, x=x, z=z)
+        x, z, r = _sorted(x, z, r)
+    likelihood = native.attempt("cgp_state_space_likelihood", *numbers, r, x=x, z=z)
     return likelihood if likelihood is not None and np.isfinite(likelihood).all() else None
 
 
-def _sorted(x: tf.Tensor, z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Places `[1, T]` or `[B, T]` in order, and series `[B, T]` with them."""
+def _sorted(x: tf.Tensor, z: tf.Tensor, noise: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Places `[1, T]` or `[B, T]` in order, series `[B, T]` with them, and noise not of rank 0."""
     order = tf.argsort(x, axis=-1, stable=True)
-    x = tf.gather(x, order, batch_dims=1)
-    return x, tf.gather(z, tf.broadcast_to(order, tf.shape(z)), batch_dims=1)
+
+    def moved(a: tf.Tensor) -> tf.Tensor:
+        shape = tf.maximum(tf.shape(a), tf.shape(order))
+        index = tf.broadcast_to(order, shape)
+        return tf.gather(tf.broadcast_to(a, shape), index, batch_dims=1)
+
+    return moved(x), moved(z), moved(noise) if noise.shape.rank else noise
 
 
 def numbers_of(terms: Terms) -> list[tf.Tensor]:

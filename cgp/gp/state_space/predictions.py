@@ -6,6 +6,7 @@ import tensorflow as tf
 from cgp.distributions.marginals import Marginals
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
+from cgp.gp.outputs import by_outputs
 from cgp.gp.posterior import Posterior, of_signal
 from cgp.gp.signal_plus_noise import SignalPlusNoise, states_of
 from cgp.gp.state_space.discretization import (
@@ -52,16 +53,16 @@ def smoothed(
     process = process.of_terms(part)
     means = tf.gather(states.means, series.new, batch_dims=1)
     covariances = tf.gather(all_covariances, series.new, batch_dims=1)
-    mean = form.join(tf.linalg.matvec(H, means))[..., 0]
+    mean = by_point(form.join(tf.linalg.matvec(H, means)))
     rows = tf.linalg.matmul(H, tf.gather(chols, series.new, batch_dims=1))
     marginal = tf.linalg.matmul(rows, rows, adjoint_b=True)  # never negative; without gradient
     change = tf.linalg.matmul(H, tf.linalg.matmul(covariances, H, adjoint_b=True))
     marginal = tf.stop_gradient(marginal) + change - tf.stop_gradient(change)
     marginal = form.moments(marginal)
-    marginal = marginal.map(lambda a: data.unpacked(a[..., 0, 0]))
+    marginal = marginal.map(lambda a: data.unpacked(by_point(tf.linalg.diag_part(a))))
 
     def joint() -> tf.Tensor:
-        covariance = joint_covariance(H, chols, gains[:, :-1], series.new)
+        covariance = joint_covariance(H, chols, gains[:, :-1], series.new, form.multiplicity)
         message = "the joint covariance of a StateSpaceGP is not differentiable: that of ExactGP is"
         [covariance] = without_gradient([covariance], [H, all_covariances, gains], message)
         return data.unpacked(covariance)
@@ -74,25 +75,31 @@ def smoothed(
     return of_signal(process, mean, marginal, joint, scale, noise)
 
 
+def by_point(a: tf.Tensor) -> tf.Tensor:
+    """Values of P outputs at M points, `[..., M, P]`, point after point, `[..., M P]`."""
+    return tf.reshape(a, tf.concat([tf.shape(a)[:-2], [-1]], axis=0))
+
+
 def joint_covariance(
-    H: tf.Tensor, chols: tf.Tensor, gains: tf.Tensor, places: tf.Tensor
+    H: tf.Tensor, chols: tf.Tensor, gains: tf.Tensor, places: tf.Tensor, multiplicity: int
 ) -> tf.Tensor:
     """The working covariance of `H x[t]` at some places t, `[B, M]`, given all observations.
 
     The covariance of a state with a later state is its gain (`Smoothed.gains`) times the covariance
     of the next state with the later one, which gives one row for each point, from the last to the
-    first. Eager, in O(T + M²). H is `[k, n]`, the result `[B, kM, kM]`; k is 2 for a real
-    composite, with all real parts first.
+    first. Eager, in O(T + M²). H is `[k, n]`, the result `[B, kM, kM]`; k is the number of outputs,
+    twice that for a real composite, of multiplicity 2, with all real parts first. The outputs of a
+    point are beside each other.
     """
     if not tf.executing_eagerly():
         raise RuntimeError("the joint covariance of a StateSpaceGP is computed outside of graphs")
     H, chols, gains, places = (np.asarray(a) for a in (H, chols, gains, places))
     arrays = zip(chols, gains, places, strict=True)
-    return tf.stack([_covariance(H, *of_series) for of_series in arrays])
+    return tf.stack([_covariance(H, *of_series, multiplicity) for of_series in arrays])
 
 
 def _covariance(
-    H: np.ndarray, chols: np.ndarray, gains: np.ndarray, places: np.ndarray
+    H: np.ndarray, chols: np.ndarray, gains: np.ndarray, places: np.ndarray, multiplicity: int
 ) -> np.ndarray:
     (k, n), count = H.shape, len(places)
     order = np.argsort(places, kind="stable")
@@ -113,8 +120,9 @@ def _covariance(
         blocks[i:, :, i] = row.conj().transpose(1, 2, 0)
     at = np.empty_like(order)
     at[order] = np.arange(count)
-    blocks = blocks[at][:, :, at]
-    return blocks.transpose(1, 0, 3, 2).reshape(k * count, k * count)
+    sides = (count, multiplicity, k // multiplicity)
+    blocks = blocks[at][:, :, at].reshape(*sides, *sides)
+    return blocks.transpose(1, 0, 2, 4, 3, 5).reshape(k * count, k * count)
 
 
 def drawn(
@@ -134,9 +142,10 @@ def drawn(
     states = form.split(tf.gather(states, new, batch_dims=2))
     draws = tf.linalg.matvec(series.H, states)
     if noise is not None:
+        noise = noise.map(lambda a: by_outputs(a, process.outputs))
         factor = semidefinite_factor(DiscretizedProcess(process).noise(noise))
         draws += tf.linalg.matvec(factor, white(tf.shape(draws), of_noise, draws.dtype))
-    return process.plus_function(form.join(draws)[..., 0], x)
+    return process.plus_function(by_point(form.join(draws)), x)
 
 
 def forecasts(
@@ -149,11 +158,11 @@ def forecasts(
     """Forecasts at horizons `[H]` beyond every sample of N, given the samples up to it.
 
     `noise` is the noise of the observations forecast, None for the signal. Returns "mean",
-    "variance" and "pseudo_variance", `[..., N, H]`.
+    "variance" and "pseudo_variance", `[..., N, H]`, or `[..., N, H, P]` of P outputs.
     """
     x = data.x[..., 0]
     order = tf.argsort(x, axis=-1, stable=True)
-    series, form = ordered_series(process, data), process.form
+    series, form, outputs = ordered_series(process, data), process.form, process.outputs
     H, filtered = series.H, filter_series(series.model, series.z, parallel=parallel)
     discretized = DiscretizedProcess(process)
     places = tf.gather(x, order, batch_dims=1)[..., None]
@@ -164,16 +173,21 @@ def forecasts(
         F, Q, _ = discretized.discretize(places + tf.zeros_like(steps), steps)
     rows = tf.linalg.matmul(H, F)  # [..., H, m, n]
     means = form.split(filtered.filtered_means)[..., None, :]
-    mean = form.join(tf.linalg.matvec(rows, means))[..., 0]
+    mean = form.join(tf.linalg.matvec(rows, means))
+    mean = mean[..., 0] if outputs is None else mean
     spread = tf.linalg.matmul(rows, filtered.filtered_chols[..., None, :, :])
     covariance = tf.linalg.matmul(spread, spread, adjoint_b=True)
     covariance += tf.linalg.matmul(tf.linalg.matmul(H, Q), H, adjoint_b=True)
-    marginal = form.moments(covariance).map(lambda a: a[..., 0, 0])
+    marginal = form.moments(covariance).map(tf.linalg.diag_part)
+    if outputs is None:
+        marginal = marginal.map(lambda a: a[..., 0])
     if noise is not None:
+        noise = noise.map(lambda a: by_outputs(a, outputs))
         marginal = process.with_noise(marginal, noise)
     shape = tf.shape(mean)
     ahead = tf.reshape(places + steps, [tf.shape(places)[0], -1, 1])
-    mean = process.plus_function(tf.reshape(mean, [shape[0], -1]), ahead)
+    if outputs is None:
+        mean = process.plus_function(tf.reshape(mean, [shape[0], -1]), ahead)
     in_data_order = tf.broadcast_to(tf.argsort(order, axis=-1), [shape[0], shape[1]])
     variance = tf.math.real(marginal.k) + tf.zeros(shape, horizons.dtype)
     pseudo_variance = marginal.c_or_zeros() + tf.zeros(shape, mean.dtype)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.forms import SecondMoments
-from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.distributions.marginals import JointMoments, Marginals, Step, innovation
 from cgp.gp.data import Data, as_inputs_and_targets
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
@@ -23,11 +23,12 @@ from cgp.gp.state_space.discretization import (
     StateAt,
     ordered_series,
 )
+from cgp.gp.state_space.output_series import by_sample, in_rows, rows_of
 from cgp.gp.stream_samples import GaussianProcessCell
 from cgp.kernels.points import as_points, exactly
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_nan, nan
-from cgp.linalg.batch_last import matmul, matvec
+from cgp.linalg.batch_last import adjoint, matmul, matvec
 from cgp.linalg.short_repr import short_repr
 from cgp.online.cell import Piece, RefusedSample, Sample, all_finite
 from cgp.online.steps import step_outputs
@@ -42,7 +43,7 @@ from cgp.statespace.engines.filter_step import (
 )
 from cgp.statespace.filtering import moments, observation_moments, observed_means
 from cgp.statespace.native_step import NOT_FINITE, CompiledStep, CompiledWalk, StepMatrices
-from cgp.statespace.online.online_step import check_state_factor
+from cgp.statespace.online.online_step import check_state_factor, joint_of
 from cgp.statespace.series import Series
 from cgp.training.post_updates import snapshot
 
@@ -190,7 +191,7 @@ class ProcessCell(GaussianProcessCell):
     def check_against(self, state: Sequence[np.ndarray], sample: Sample) -> None:
         """Raises a ValueError where a sample, or the first of a block, lies before the state."""
         last, x = state[0], sample.x[..., 0]
-        is_block = sample.z.ndim > 1 or (sample.z.ndim == 1 and len(last) == 1)
+        is_block = x.ndim > 1 or (x.ndim == 1 and len(last) == 1)
         if is_block:
             x = x[..., 0]
         back = x < last
@@ -228,7 +229,7 @@ class ProcessCell(GaussianProcessCell):
 
     def chunks(self, samples: Sample) -> list[slice]:
         """The whole block, which the compiled filter takes at once."""
-        return [slice(0, np.shape(samples.z)[-1])]
+        return [slice(0, np.shape(samples.x)[-2])]
 
     def step(self, state: PlacedState, sample: Sample) -> tuple[PlacedState, Step]:
         """Predicts the state at the place of the sample, and updates it with the sample."""
@@ -237,11 +238,12 @@ class ProcessCell(GaussianProcessCell):
         H = markov.emission()[..., None]
         R = markov.noise(SampleNoise(sample.noise_variance, sample.group))
         R = tf.experimental.numpy.moveaxis(R[None] if R.shape.rank == 2 else R, 0, -1)
-        function = self.process.plus_function(tf.zeros_like(sample.z)[:, None], sample.x[:, None])
-        function, absent = function[:, 0], is_nan(sample.z)
-        signal = tf.where(absent, tf.zeros_like(sample.z), sample.z - function)
-        observation = form.split(signal[:, None])
-        present = tf.cast(~absent, R.dtype.real_dtype) + tf.zeros_like(tf.math.real(R[:, 0]))
+        z = sample.z[:, None] if self.outputs is None else sample.z
+        function = self.process.plus_function(tf.zeros_like(z), sample.x[:, None])
+        absent = is_nan(z)
+        observation = form.split(tf.where(absent, tf.zeros_like(z), z - function))
+        present = tf.cast(tf.concat([~absent] * form.multiplicity, axis=-1), R.dtype.real_dtype)
+        present = tf.linalg.matrix_transpose(present)  # the streams last
         h, r, observation = decorrelated(H[None], R[None], observation[:, None], present[None])
         observation = tf.experimental.numpy.moveaxis(observation[:, 0], 0, -1)
         after, _, _ = update(before, h[0], r[0], observation, present)
@@ -249,12 +251,20 @@ class ProcessCell(GaussianProcessCell):
         def marginals(state: State, noise: tf.Tensor | None) -> Marginals:
             rows = matmul(H, state.chol)
             result = with_pseudo_variance(*marginals_of(form, matvec(H, state.mean), rows, noise))
-            return result.map(lambda a: a[0])._replace(mean=result.mean[0] + function)
+            result = result.map(tf.linalg.matrix_transpose)  # the streams first
+            result = result._replace(mean=result.mean + function)
+            return result if self.outputs is not None else result.map(lambda a: a[:, 0])
 
         predicted, filtered = marginals(before, R), marginals(after, None)
+        absent = is_nan(sample.z)
         deviation = tf.where(absent, nan(sample.z.dtype), sample.z - predicted.mean)
         mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in after)
-        return self.from_stored([x, mean, chol]), Step(predicted, deviation, filtered)
+        joint: JointMoments | tuple[()] = ()
+        if self.outputs is not None:
+            rows = matmul(H, before.chol)
+            covariance = tf.experimental.numpy.moveaxis(matmul(rows, adjoint(rows)) + R, -1, 0)
+            joint = joint_of(form, covariance)
+        return self.from_stored([x, mean, chol]), Step(predicted, deviation, filtered, joint)
 
     def predict(self, state: PlacedState, at: Sample) -> Marginals:
         """The signal at places `[B, M, D]` at or after the place of the state."""
@@ -264,12 +274,23 @@ class ProcessCell(GaussianProcessCell):
         F, Q, _ = markov.discretize(x[:, None] + tf.zeros_like(steps), steps)
         H = markov.emission()
         rows = tf.linalg.matmul(H, F)
-        signal = form.join(tf.linalg.matvec(rows, mean[:, None]))[..., 0]
+        signal = self._of_samples(form.join(tf.linalg.matvec(rows, mean[:, None])))
         spread = tf.linalg.matmul(rows, chol[:, None])
         covariance = tf.linalg.matmul(spread, spread, adjoint_b=True)
         covariance += tf.linalg.matmul(tf.linalg.matmul(H, Q), H, adjoint_b=True)
         mean = self.process.plus_function(signal, tf.convert_to_tensor(at.x))
-        return _of_component(mean, form.moments(covariance))
+        return self._marginals(mean, form.moments(covariance))
+
+    def _of_samples(self, a: tf.Tensor) -> tf.Tensor:
+        """Values of components, `[..., 1]` or `[..., P]`, shaped like those of samples."""
+        return a[..., 0] if self.outputs is None else a
+
+    def _marginals(self, mean: tf.Tensor, covariances: SecondMoments) -> Marginals:
+        """The moments of samples, by covariances of their components, which may be shared."""
+        k, c = covariances.map(lambda a: self._of_samples(tf.linalg.diag_part(a)))
+        variance = tf.math.real(k)
+        pseudo = tf.zeros_like(mean) if c is None else c + tf.zeros_like(mean)
+        return Marginals(mean, variance + tf.zeros_like(tf.math.real(mean)), pseudo)
 
     def forecast(self, state: PlacedState, ahead: Any, inputs: Any = None) -> Marginals:
         """The signal at places x, `[M]`, `[M, 1]` or `[B, M, 1]`, given the samples so far.
@@ -307,7 +328,7 @@ class ProcessCell(GaussianProcessCell):
 
         Series whose states and samples are at the same places share their transitions.
         """
-        is_single = np.ndim(samples.z) == 1
+        is_single = np.ndim(samples.x) == 2
         if is_single:
             state = PlacedState(*(a[None] for a in state))
             samples = samples.map(lambda a: a[None])
@@ -315,7 +336,10 @@ class ProcessCell(GaussianProcessCell):
         last = np.asarray(start.x)
         if _is_shared(x) and np.all(last == last[0]):
             x, start = x[:1], start._replace(x=start.x[0])
-        noise = shared_noise(samples).map(tf.constant)
+        noise = shared_noise(samples)
+        if self.outputs is not None:
+            samples, noise = samples._replace(z=rows_of(samples.z)), noise.map(rows_of)
+        noise = noise.map(tf.constant)
         data = Data(tf.constant(x), tf.constant(samples.z), tf.zeros([0], tf.int32), noise)
         series = ordered_series(self.process, data, start=start)
         result = moments(Series(series.model, series.z))
@@ -332,13 +356,14 @@ class ProcessCell(GaussianProcessCell):
         The loss is the negative log likelihood of the piece given the state before it, less the log
         density of priors, per sample observed. Gradients reach hyperparameters and state.
         """
-        x, z = as_inputs_and_targets(samples.x, samples.z, None, self.real_dtype)
+        x, z = as_inputs_and_targets(samples.x, samples.z, None, self.real_dtype, self.outputs)
         noise = SampleNoise(samples.noise_variance, samples.group)
-        places = tf.concat([state.x[:, None], x[..., 0]], axis=1)
+        data = in_rows(Data(x, z, tf.shape(z)[:1], noise), self.outputs, self.group_count is None)
+        places = tf.concat([state.x[:, None], data.x[..., 0]], axis=1)
         in_order = tf.reduce_all(places[:, 1:] >= places[:, :-1])
         message = "x must not go back: the places of series, piece after piece, must be in order"
         with tf.control_dependencies([tf.debugging.Assert(in_order, [message])]):
-            data = Data(tf.identity(x), z, tf.shape(z)[:1], noise)
+            data = data._replace(x=tf.identity(data.x))
         series = ordered_series(self.process, data, start=StateAt(*self.as_stored(state)))
         result = moments(Series(series.model, series.z))
         after, step = self._after(series, result, data)
@@ -350,23 +375,26 @@ class ProcessCell(GaussianProcessCell):
     ) -> tuple[PlacedState, Step]:
         """The state after a series of samples, and the moments of each, `[B, T]`."""
         form, model, H = self.process.form, series.model, series.H
-        function = self.process.plus_function(tf.zeros_like(data.z[: data.x.shape[0]]), data.x)
-        mean = form.join(observed_means(model, result.predicted_means))[..., 0] + function
-        predicted = _of_component(mean, observation_moments(model, result))
+        z = self._of_samples(by_sample(data.z, self.outputs))
+        function = self.process.plus_function(tf.zeros_like(z[: data.x.shape[0]]), data.x)
+        mean = self._of_samples(form.join(observed_means(model, result.predicted_means))) + function
+        covariances = observation_moments(model, result)
+        predicted = self._marginals(mean, covariances)
+        joint = () if self.outputs is None else _joint(mean, covariances)
         rows = tf.linalg.matmul(H, result.filtered_chols)
         signal = tf.linalg.matmul(rows, rows, adjoint_b=True)  # never negative; without gradient
         change = tf.linalg.matmul(result.filtered_covariances, H, adjoint_b=True)
         change = tf.linalg.matmul(H, change)
         signal = tf.stop_gradient(signal) + (change - tf.stop_gradient(change))
-        mean = form.join(tf.linalg.matvec(H, result.filtered_means))[..., 0] + function
-        filtered = _of_component(mean, form.moments(signal))
-        deviation = tf.where(is_nan(data.z), nan(data.z.dtype), data.z - predicted.mean)
+        mean = self._of_samples(form.join(tf.linalg.matvec(H, result.filtered_means))) + function
+        filtered = self._marginals(mean, form.moments(signal))
+        deviation = tf.where(is_nan(z), nan(z.dtype), z - predicted.mean)
         last = (a[..., -1, :, :] for a in (result.filtered_chols, result.filtered_covariances))
         chol, covariance = (Series(model, series.z).of_each(a, 2) for a in last)
-        x = tf.broadcast_to(data.x[:, -1, 0], tf.shape(data.z)[:1])
+        x = tf.broadcast_to(data.x[:, -1, 0], tf.shape(z)[:1])
         mean = result.filtered_means[:, -1]
         after = self.from_stored([x, mean, stored_cholesky(chol, covariance)])
-        return after, Step(predicted, deviation, filtered)
+        return after, Step(predicted, deviation, filtered, joint)
 
     def matrices(self, values: bytes | None = None) -> "PresentMatrices":
         """The matrices at the present hyperparameters, eagerly; `values` of `weights` if known."""
@@ -384,6 +412,15 @@ class ProcessCell(GaussianProcessCell):
         return ProcessWalk(self)
 
 
+def _joint(means: tf.Tensor, covariances: SecondMoments) -> JointMoments:
+    """The second moments over components, `[..., P, P]`, of all series, which may share them."""
+    zero = tf.zeros_like(means)[..., None]
+    pseudo = zero + tf.zeros_like(covariances.k)
+    return JointMoments(
+        covariances.k + zero, pseudo if covariances.c is None else covariances.c + zero
+    )
+
+
 def shared_noise(samples: Sample) -> SampleNoise:
     """The noise of samples `[B, ...]`: `[1, ...]` where all series have the same array."""
     noise = SampleNoise(samples.noise_variance, samples.group)
@@ -395,14 +432,6 @@ def _is_shared(a: np.ndarray) -> bool:
     return len(a) == 1 or a.strides[0] == 0
 
 
-def _of_component(mean: tf.Tensor, covariances: SecondMoments) -> Marginals:
-    """The moments `[B, T]` of one component, by covariances `[B or 1, T, 1, 1]`."""
-    k, c = covariances.map(lambda a: a[..., 0, 0])
-    variance = tf.math.real(k)
-    pseudo = tf.zeros_like(mean) if c is None else c + tf.zeros_like(mean)
-    return Marginals(mean, variance + tf.zeros_like(tf.math.real(mean)), pseudo)
-
-
 class PresentMatrices:
     """The matrices of a process at its present hyperparameters, as NumPy arrays."""
 
@@ -411,13 +440,20 @@ class PresentMatrices:
         self.markov = DiscretizedProcess(process)
         self.H = self.markov.emission().numpy()
         count = tuple(process.noise_variance.variable.shape)
-        groups = SampleNoise(None, tf.range(count[0])) if count else COMMON_NOISE
+        # Of outputs the groups of all samples are one vector: each row of R has its own.
+        self._has_groups = bool(count) and process.outputs is None
+        groups = SampleNoise(None, tf.range(count[0])) if self._has_groups else COMMON_NOISE
         learned = self.markov.noise(groups)
-        learned = tf.experimental.numpy.moveaxis(learned if count else learned[None], 0, -1)
+        learned = tf.experimental.numpy.moveaxis(
+            learned if self._has_groups else learned[None], 0, -1
+        )
         self._learned_noise = learned.numpy()  # [m, m, 1], or of each group [m, m, G]
 
     def R(self, noise: SampleNoise) -> np.ndarray:
-        """The covariance of the noise of samples `[V]`, `[m, m, V]`."""
+        """The covariance of the noise of samples `[V]`, or `[V, P]`, `[m, m, V]`."""
+        if self._process.outputs is not None and not noise.is_common:
+            of_samples = self.markov.noise(noise.map(tf.constant)).numpy()
+            return np.ascontiguousarray(np.moveaxis(of_samples, 0, -1))
         R = self._learned_noise
         if noise.group is not None:
             R = np.ascontiguousarray(R[..., noise.group])
@@ -464,28 +500,30 @@ class CompiledProcess:
         F, Q_factor = self._transition(last, x)
         noise = COMMON_NOISE
         if sample.noise_variance is not None or sample.group is not None:
-            noise = shared_noise(sample.map(np.atleast_1d))
-        R = self._matrices.R(noise)
+            axes = x.ndim  # of one stream there is none
+            noise = shared_noise(sample if axes else sample.map(lambda a: np.asarray(a)[None]))
+        R, is_scalar = self._matrices.R(noise), self._process.outputs is None
         if self._step is None:
             matrices = StepMatrices(F, Q_factor, self._matrices.H[..., None], R)
             is_composite = self._process.form.multiplicity > 1
             self._step = CompiledStep(
-                matrices, self._streams, is_composite, predicts_first=True, is_scalar=True
+                matrices, self._streams, is_composite, predicts_first=True, is_scalar=is_scalar
             )
         self._step.set(F=F, Q_factor=Q_factor, R=R)
         has_mean = self._process.mean is not None
         function = self._matrices.function(x) if has_mean else 0.0
-        result = self._step((sample.z - function)[..., None], mean, chol)
+        signal = sample.z - function
+        result = self._step(signal[..., None] if is_scalar else signal, mean, chol)
         if result is None:
             return None
         last[...] = x
-        predicted, filtered, _ = result
+        predicted, filtered, joint = result
         if has_mean:
             predicted, filtered = (
                 m._replace(mean=m.mean + function) for m in (predicted, filtered)
             )
         # NaN in both parts where z is, as it was checked.
-        return Step(predicted, sample.z - predicted.mean, filtered)
+        return Step(predicted, sample.z - predicted.mean, filtered, joint)
 
     def _transition(self, last: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and a factor of Q from the last places to x, `[n, n, 1 or B]`; kept for equal steps."""
@@ -538,7 +576,9 @@ class ProcessWalk:
             message = f"x must not go back: got {x[first]:g} after {last[first]:g}"
             raise RefusedSample(first, message)
         function = self._matrices.function(x)
-        signal = np.ascontiguousarray(samples.z - function)[:, None]
+        is_scalar = self._cell.outputs is None
+        signal = np.ascontiguousarray(samples.z - function)
+        signal = signal[:, None] if is_scalar else signal
         moments = []
         for begin in range(0, max(len(x), 1), _BLOCK):
             block = slice(begin, begin + _BLOCK)
@@ -550,15 +590,19 @@ class ProcessWalk:
             result = self._walk(matrices, signal[block], slots[block], mean, chol)
             if isinstance(result, int):
                 raise RefusedSample(begin + result, NOT_FINITE)
-            moments.append((result.predicted, result.filtered))
+            moments.append(result)
         places[slots] = x  # of several samples of one key the last assignment counts
+        component = 0 if is_scalar else slice(None)
         predicted, filtered = (
-            Marginals(*(_joined(arrays)[:, 0] for arrays in zip(*blocks, strict=True)))
-            for blocks in zip(*moments, strict=True)
+            Marginals(*(_joined(arrays)[:, component] for arrays in zip(*blocks, strict=True)))
+            for blocks in zip(*(block[:2] for block in moments), strict=True)
         )
         for m in (predicted, filtered):
             np.add(m.mean, function, out=m.mean)
-        return Step(predicted, innovation(samples.z, predicted.mean), filtered)
+        joint: JointMoments | tuple[()] = ()
+        if not is_scalar:
+            joint = JointMoments(*map(_joined, zip(*(b.joint for b in moments), strict=True)))
+        return Step(predicted, innovation(samples.z, predicted.mean), filtered, joint)
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:

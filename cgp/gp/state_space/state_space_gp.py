@@ -8,19 +8,23 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
+from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form
 from cgp.distributions.marginals import Marginals, Step
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, HeldData, as_data, checked_points
+from cgp.gp.data import Data, HeldData, checked_points, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments
+from cgp.gp.outputs import by_outputs, points_of_outputs
 from cgp.gp.posterior import Posterior, prior
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.gp.state_space import native_likelihood, whittle
+from cgp.gp.state_space.collapsing import collapsed
 from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
 from cgp.gp.state_space.history import History
+from cgp.gp.state_space.output_series import in_points, in_rows
 from cgp.gp.state_space.predictions import drawn, forecasts, smoothed
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell
 from cgp.kernels.base import Kernel
@@ -132,6 +136,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
         kwargs["likelihood"] = None if isinstance(likelihood, str) else likelihood
         super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
+        if kernel.outputs is not None and likelihood != "exact":
+            raise ValueError(f'outputs need likelihood="exact" or an ExactGP, got {likelihood!r}')
         form = kernel.markov_form()  # raises an error that says why not
         self.likelihood, self.parallel = likelihood, as_flag(parallel, "parallel")
         self.band = whittle.as_band(likelihood, band, self._process, form.is_stationary)
@@ -147,8 +153,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
     def _cell(self, states: int) -> ProcessCell:
         kernel, real = self.kernel, self.variable_dtype
 
-        def check_inputs(x: np.ndarray) -> None:
-            kernel.check_points(tf.constant(x, real))  # which may refuse a place
+        def check_inputs(x: np.ndarray) -> None:  # the kernel may refuse a place
+            places, outputs = tf.constant(x, real), kernel.outputs
+            kernel.check_points(places if outputs is None else points_of_outputs(places, outputs))
 
         return ProcessCell(self._process, real, check_inputs, self.weights, states, self._loss)
 
@@ -156,10 +163,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     def check_data(self, data: Data) -> None:
         """Raises for data that are not over a line, or that kernel or mean refuse."""
-        if data.x.shape[-1] not in (1, None):
-            raise ValueError(
-                f"a StateSpaceGP is over a line: x must have one dimension, got {data.x.shape[-1]}"
-            )
+        x = data.x[..., :-1] if self.kernel.outputs else data.x
+        got = x.shape[-1]
+        if got not in (1, None):
+            raise ValueError(f"a StateSpaceGP is over a line: x must have one dimension, got {got}")
         super().check_data(data)
         if data.is_of_values:
             return
@@ -177,9 +184,18 @@ class StateSpaceGP(MaximumLikelihoodGP):
     def _condition(self, data: Data) -> None:
         if self._sites.are_needed and tf.size(data.z) > 0:
             self._sites.keep(self._sites.find(data).data)  # first: may raise
-        self._recall(data)
+        self._recall(self._in_rows(data))
         if self._sites.are_needed:
             confirm(self)
+
+    @property
+    def _stored_form(self) -> tuple[int | None, int]:
+        groups = None if self.noise_is_by_output else self._group_count  # which the rows tell
+        return groups, self.kernel.outputs or 1
+
+    def _in_rows(self, data: Data) -> Data:
+        """Data as the state space has them: a row for each output."""
+        return in_rows(data, self.kernel.outputs, self.noise_is_by_output)
 
     def _recall(self, data: Data) -> None:
         self.cell.forget_samples()
@@ -192,7 +208,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         if tf.executing_eagerly():
             self._history.check_whole()
             self._history.join()
-        return super().stored_data()
+        return in_points(super().stored_data(), self.kernel.outputs, self.noise_is_by_output)
 
     def _data_of_graph(self) -> Data:
         return self._history.whole_data()  # which will see later samples
@@ -204,7 +220,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """Drops all data and samples, which leaves the prior."""
         empty = tf.zeros([0, 0, 1], self.variable_dtype)
         z = tf.zeros([0, 0], self._stored.z.dtype)
-        self._condition(Data(empty, z, tf.zeros([0], tf.int32), self._stored.no_samples))
+        self._recall(Data(empty, z, tf.zeros([0], tf.int32), self._stored.no_samples))
 
     # --- data of another likelihood --------------------------------------------------------------
 
@@ -243,12 +259,14 @@ class StateSpaceGP(MaximumLikelihoodGP):
             if tf.executing_eagerly():
                 self._check_whittle(data)
             return whittle.log_likelihood(self._process, data, self.band)
-        data, correction = self._sites.find(data)
+        process, (data, correction) = self._process, self._sites.find(data)
+        of_source = collapsed(process, data, self.noise_is_by_output)
+        process, data, correction = of_source or (process, self._in_rows(data), correction)
         if not self.parallel:
-            native = native_likelihood.log_likelihood(self._process, data)
+            native = native_likelihood.log_likelihood(process, data)
             if native is not None:
-                return native
-        series = ordered_series(self._process, data)
+                return native + correction
+        series = ordered_series(process, data)
         return log_likelihood(series.model, series.z, parallel=self.parallel) + correction
 
     # --- predictions ---------------------------------------------------------------------------
@@ -262,7 +280,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
         part: Kernel | None = None,
-    ) -> Posterior:
+    ) -> ComplexNormal:
         """The signal at new points given the data: between, before and beyond them.
 
         Arguments are as for `ExactGP.posterior`, x being `[M]`, `[M, 1]`, in any order, or
@@ -281,18 +299,18 @@ class StateSpaceGP(MaximumLikelihoodGP):
         check_terms(self.kernel, part, observed)
         if points.shape[-1] != 1:
             raise ValueError(f"x must have one dimension, got {points.shape[-1]}")
-        noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
+        noise = self._noise_at(x, self.points(x), observed, noise_variance, noise_groups)
         start: StateAt | StoredState | None
         if not tf.executing_eagerly():
             data, start = self._history.data_for(points), self._history.start
         else:
-            self.kernel.check_points(points)  # may refuse them
+            self.kernel.check_points(self.points(x))  # may refuse them
             data, start = self._history.data_before(points)
             if tf.size(data.z) == 0 and start is None:
-                return prior(self._process.of_terms(part), points, noise)
-        points = checked_points(points, data)
-        by_series = points if points.shape.rank == 3 else points[None]
-        return self._smoothed(self._normal(data), by_series, noise, start, part)
+                at_x = prior(self._process.of_terms(part), self.points(x), noise)
+                return self.of_outputs(at_x)
+        points = flattened(checked_points(points, data), 2)
+        return self.of_outputs(self._smoothed(self._normal(data), points, noise, start, part))
 
     def _predicted(self, x: ArrayLike, observed: bool, noise: NoiseArguments) -> Marginals:
         moments = self._history.forecast_at(x, observed) if noise.are_left_out else None
@@ -322,8 +340,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             noise_groups: The group of the measurements, an integer.
 
         Returns:
-            NumPy arrays `[..., N, H]`, in the order of the data: "mean", "variance" and
-            "pseudo_variance", as from `predict`.
+            NumPy arrays `[..., N, H]`, `[..., N, H, P]` of P outputs, in the order of the data:
+            "mean", "variance" and "pseudo_variance", as from `predict`.
 
         Raises:
             TypeError: Horizons that are not real.
@@ -335,9 +353,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
             raise ValueError(f"horizons must be [H] and not negative, got {horizons!r}")
         if self.stored_data().functional.width is not None:
             raise ValueError("forecasts are from samples at instants, and the data have widths")
-        noise_arguments = self.noise_arguments(noise_variance, noise_groups)
-        noise = noise_arguments.of_points(observed, ahead.shape[0], self.variable_dtype)
-        return forecasts(self._process, self.stored_data(), ahead[:, 0], noise, self.parallel)
+        noise = self._noise_at(ahead, self.points(ahead), observed, noise_variance, noise_groups)
+        data = self._in_rows(self.stored_data())
+        return forecasts(self._process, data, ahead[:, 0], noise, self.parallel)
 
     # --- online ----------------------------------------------------------------------------------
 
@@ -506,23 +524,23 @@ class StateSpaceGP(MaximumLikelihoodGP):
         noise_arguments: NoiseArguments,
     ) -> tf.Tensor:
         points = as_points(x, self.variable_dtype)
-        noise = self._noise_at(x, points, observed, noise_arguments.variance, noise_arguments.group)
-        self.kernel.check_points(points)  # may refuse them
+        of_outputs, arguments = self.points(x), (noise_arguments.variance, noise_arguments.group)
+        noise = self._noise_at(x, of_outputs, observed, *arguments)
+        self.kernel.check_points(of_outputs)  # may refuse them
         data, start = self._history.data_before(points)
         if tf.size(data.z) == 0 and start is None:  # series without observations
             batch = points.shape[:-2]
             points = tf.reshape(points, [-1, *points.shape[-2:]])
-            no_z = tf.zeros([points.shape[0], 0], data.z.dtype)
+            no_z = tf.zeros([points.shape[0] * (self.kernel.outputs or 1), 0], data.z.dtype)
             places = tf.zeros([points.shape[0], 0, 1], points.dtype)
             axes = tf.constant(batch.as_list(), tf.int32)
             data = Data(places, no_z, axes, self._stored.no_samples)
         else:
-            points = checked_points(points, data)
+            points = flattened(checked_points(points, data), 2)
             data = self._normal(data)
-            points = points if points.shape.rank == 3 else points[None]
         values = drawn(self._process, data, points, start, count, stateless_seed(seed), noise)
         shape = tf.concat([[count], data.batch, tf.shape(values)[2:]], axis=0)
-        return tf.reshape(values, shape)
+        return by_outputs(tf.reshape(values, shape), self.kernel.outputs)
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
@@ -531,11 +549,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
-        noise = self.noise_arguments()
-        data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
+        data = self.data_of(x, z, require_targets=False, noise=self.noise_arguments())
         self.check_data(data)
         self.add_loss(self._loss(data, self.data_log_likelihood(data)))
-        return as_dict(self._smoothed(self._sites.find(data).data, data.x, None))
+        rows = self._in_rows(self._sites.find(data).data)
+        return self.moments_of(self._smoothed(rows, rows.x, None))
 
     # --- saving ----------------------------------------------------------------------------------
 
@@ -548,7 +566,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         takes_samples = not self._sites.are_needed and data.x.shape[0] in (0, 1)
         last = self._history.last_state() if takes_samples else None
         is_empty = tf.size(data.z) == 0 and start is None
-        streams = 1 if is_empty else data.z.shape[0]
+        streams = 1 if is_empty else data.z.shape[0] // (self.kernel.outputs or 1)
         state = self.cell.blank_state(streams)
         if last is not None:
             state = self.cell.from_stored([tf.fill([streams], last.x), last.mean, last.chol])
@@ -556,8 +574,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
         def posterior(exported: ExportedState, x: tf.Tensor) -> Outputs:
             if is_empty:
-                return as_dict(prior(process, x, None))
-            return as_dict(smoothed(process, held_data.of(exported.data), x[None], None, start))
+                return self.moments_of(prior(process, self.points(x), None))
+            data = held_data.of(exported.data)
+            return self.moments_of(smoothed(process, data, x[None], None, start))
 
         def predict(exported: ExportedState, x: tf.Tensor) -> Outputs:
             def forecast() -> Outputs:
@@ -574,24 +593,25 @@ class StateSpaceGP(MaximumLikelihoodGP):
         places, mean, chol = self.cell.as_stored(state)
         message = "x lies before the last sample: an exported process forecasts after a step"
         late = tf.debugging.Assert(tf.reduce_all(x >= places[0]), [message])
-        z = tf.zeros([state.mean.shape[0], 0], data.z.dtype)
+        z = tf.zeros([state.mean.shape[0] * (self.kernel.outputs or 1), 0], data.z.dtype)
         no_data = Data(tf.zeros([1, 0, 1], x.dtype), z, data.batch, self._stored.no_samples)
         start = StateAt(places[0], mean, chol)
         with tf.control_dependencies([late]):
             x = tf.identity(x)[None]
-        return as_dict(smoothed(self._process, no_data, x, None, start))
+        return self.moments_of(smoothed(self._process, no_data, x, None, start))
 
     def _exported_step(self, streams: int, is_single: bool) -> ServedStep:
         """The step of a SavedModel, for a sample of each of B streams at one place."""
         cell, spec = self.cell, self.cell.sample_spec()
-        axes = [] if is_single else [streams]
+        shape = [streams, *spec.z.shape]
+        axes = shape[1:] if is_single else shape
         specs = [tf.TensorSpec([], spec.x.dtype, "x"), tf.TensorSpec(axes, spec.z.dtype, "z")]
         if spec.group is not None:
             specs.append(tf.TensorSpec(axes, tf.int32, "noise_groups"))
 
         def sample_of(x: tf.Tensor, z: tf.Tensor, group: tf.Tensor | None = None) -> Sample:
-            group = None if group is None else tf.reshape(group, [streams])
-            return Sample(tf.reshape(z, [streams]), tf.fill([streams, 1], x), group=group)
+            group = None if group is None else tf.reshape(group, shape)
+            return Sample(tf.reshape(z, shape), tf.fill([streams, 1], x), group=group)
 
         def step(exported: ExportedState, *arguments: tf.Tensor) -> tuple[ExportedState, Outputs]:
             sample = sample_of(*arguments)

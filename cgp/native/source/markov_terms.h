@@ -40,13 +40,12 @@ struct Term {
   double variance, rate, frequency;
 };
 
-// The process: its terms, one frequency for all of them or one for each, and the noise.
+// The process: its terms, one frequency for all of them or one for each.
 struct Terms {
   std::vector<Term> terms;
   std::vector<char> is_read;  // of each state, whether it is the last of its term
   int64_t n = 0, below = 0;   // states; elements of unit lower factors
   bool turn_together = true;
-  double noise = 0;
 };
 
 // The steps of a block: [state or element, kBlock] each.

@@ -39,7 +39,7 @@ CGP_INLINE void filter(const Problem& problem, Group group, double* values,
       block.read(group.first, 1, z.data());
       MeanWork<C, M, N> work(problem.process, block.steps, means.data());
       log_total += filter_covariances<C, N>(
-          block.steps, block.length.data(), block.seen.data(), block.count, covariances, gains,
+          block.steps, block.samples(), block.count, covariances, gains,
           [&](int64_t t, const C* gain, double inverse) CGP_BODY {
             work.measure(z[t], gain, inverse);
             work.predict(t);
@@ -47,8 +47,7 @@ CGP_INLINE void filter(const Problem& problem, Group group, double* values,
       work.store(means.data());
       losses[0] += work.loss;
     } else {
-      log_total += gains_of_block(block.steps, block.length.data(), block.seen.data(), block.count,
-                                  covariances, gains);
+      log_total += gains_of_block(block.steps, block.samples(), block.count, covariances, gains);
       for (int64_t i = 0; i < tiles; ++i) {
         block.read(group.first + i * width, std::min(width, group.count - i * width), z.data());
         MeanWork<C, M, N> work(problem.process, block.steps, means.data() + i * n);
@@ -85,11 +84,12 @@ CGP_FOR_EACH_PROCESSOR void likelihood(const Problem& problem, Group group, doub
 }
 
 // Adds the gradient of the weighted sum of the log likelihoods of a group. The blocks come in
-// reverse, each filtered again from the state before it. `by_step` is [T], and `by_z` [B, T].
+// reverse, each filtered again from the state before it. `by_step` and `by_noise` are [T], `by_z`
+// is [B, T].
 template <class C, class M, int N>
 CGP_INLINE void filter_backwards(const Problem& problem, Group group, const double* weights,
                                  Starts<C, M, N>& starts, Sums& sums, double* by_step,
-                                 Complex<double>* by_z) {
+                                 double* by_noise, Complex<double>* by_z) {
   constexpr int64_t width = lanes_of<M>;
   const Terms& process = problem.process;
   const int64_t n = process.n, tiles = (group.count + width - 1) / width;
@@ -103,8 +103,7 @@ CGP_INLINE void filter_backwards(const Problem& problem, Group group, const doub
     block.load(group, i * kBlock);
     by.clear();
     CovarianceWork<C, N> covariances(process, starts.covariances[i]);
-    gains_of_block(block.steps, block.length.data(), block.seen.data(), block.count, covariances,
-                   gains);
+    gains_of_block(block.steps, block.samples(), block.count, covariances, gains);
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t series = group.first + tile * width;
       const int64_t lanes = std::min(width, group.count - tile * width);
@@ -123,9 +122,11 @@ CGP_INLINE void filter_backwards(const Problem& problem, Group group, const doub
       block.write(series, lanes, z.data(), by_z);
     }
     if constexpr (N > 0)
-      covariances_backward<C, N>(process, block.steps, gains, block.count, lambda.data(), by, sums);
+      covariances_backward<C, N>(process, block.steps, gains, block.count, lambda.data(), by, sums,
+                                 by_noise + block.first);
     else
-      covariances_backward<C>(process, block.steps, gains, block.count, lambda.data(), by, sums);
+      covariances_backward<C>(process, block.steps, gains, block.count, lambda.data(), by, sums,
+                              by_noise + block.first);
     steps_backward(process, block.steps, block.length.data(), block.count, by, sums,
                    by_step + block.first);
   }
@@ -141,14 +142,14 @@ CGP_INLINE void filter_backwards(const Problem& problem, Group group, const doub
 
 template <class C, class M, int N>
 void pullback(const Problem& problem, Group group, const double* weights, Starts<C, M, N>& starts,
-              Sums& sums, double* by_step, Complex<double>* by_z) {
-  filter_backwards(problem, group, weights, starts, sums, by_step, by_z);
+              Sums& sums, double* by_step, double* by_noise, Complex<double>* by_z) {
+  filter_backwards(problem, group, weights, starts, sums, by_step, by_noise, by_z);
 }
 template <class C, class M>
 CGP_FOR_EACH_PROCESSOR void pullback(const Problem& problem, Group group, const double* weights,
                                      Starts<C, M, 0>& starts, Sums& sums, double* by_step,
-                                     Complex<double>* by_z) {
-  filter_backwards(problem, group, weights, starts, sums, by_step, by_z);
+                                     double* by_noise, Complex<double>* by_z) {
+  filter_backwards(problem, group, weights, starts, sums, by_step, by_noise, by_z);
 }
 
 // Calls run(starts) for a group: of numbers of its covariances and of its means, and the number of
@@ -199,18 +200,20 @@ struct StateSpacePullback {
     std::fill_n(by_variance.data, terms, start);
     std::fill_n(by_rate.data, terms, start);
     std::fill_n(by_frequency.data, by_frequency.size(), start);
-    std::fill_n(by_noise.data, 1, start);
+    std::fill_n(by_noise.data, by_noise.size(), start);
     std::fill_n(by_x.data, by_x.size(), start);
     if (!problem.is_valid)
       return void(std::fill_n(by_z.data, by_z.size(), Complex<double>{kNan, kNan}));
     const std::vector<Group> groups = problem.groups();
     // Each group has sums of its own, which are added up in order: no result depends on threads.
     std::vector<Sums> sums(groups.size(), Sums(process));
-    std::vector<std::vector<double>> by_steps(groups.size());
+    std::vector<std::vector<double>> by_steps(groups.size()), by_noises(groups.size());
     for_each(groups.size(), 4 * problem.work() * groups[0].count, [&](int64_t i) {
       by_steps[i].resize(count);
+      by_noises[i].resize(count);
       by_kind(problem, groups[i], [&](auto starts) {
-        pullback(problem, groups[i], weights.data, starts, sums[i], by_steps[i].data(), by_z.data);
+        pullback(problem, groups[i], weights.data, starts, sums[i], by_steps[i].data(),
+                 by_noises[i].data(), by_z.data);
       });
     });
     for (size_t i = 0; i < groups.size(); ++i) {
@@ -219,7 +222,8 @@ struct StateSpacePullback {
         by_rate.data[k] += sums[i].rate[k];
         by_frequency.data[process.turn_together ? 0 : k] += sums[i].frequency[k];
       }
-      by_noise.data[0] += sums[i].noise;
+      double* of_noise = by_noise.data + (problem.own_noise ? groups[i].first * count : 0);
+      for (int64_t t = 0; t < count; ++t) of_noise[t % problem.noises] += by_noises[i][t];
       double* to = by_x.data + (problem.own_places ? groups[i].first * count : 0);
       for (int64_t t = 0; t + 1 < count; ++t) {
         to[t] -= by_steps[i][t];

@@ -38,7 +38,6 @@ struct Sums {
   explicit Sums(const Terms& process)
       : variance(process.terms.size()), rate(variance.size()), frequency(variance.size()) {}
   std::vector<double> variance, rate, frequency;
-  double noise = 0.0;
 };
 
 // l ē, the cotangent that an update of means by a gain times e gives the gain.
@@ -127,16 +126,16 @@ CGP_INLINE void noise_backward(const Term& term, const CovarianceWork<C, N>& ste
   by_variance += power / term.variance;
 }
 
-// The covariances backwards over a block; `lambda`, [n, n], comes and goes.
+// The covariances backwards over a block; `lambda`, [n, n], comes and goes, and `by_noise` is the
+// gradient by the noise of each sample.
 template <class C, int N>
 CGP_INLINE void covariances_backward(const Terms& process, const Steps& steps,
                                      const Gains<C>& gains, int64_t count, C* lambda,
-                                     BlockCotangents<C>& by, Sums& sums) {
+                                     BlockCotangents<C>& by, Sums& sums, double* by_noise) {
   const int64_t n = N ? N : process.n;
   CovarianceWork<C, N> step(process, Covariance<C, N>(n));
   Parts<C, N * N> l(n * n), spread(n * n), carried(n * n);
   Parts<C, N> by_gain(n);
-  double by_noise = 0.0;
   each<N>(0, n, [&](int64_t i) CGP_BODY {
     each<N>(0, n, [&](int64_t j) CGP_BODY { l.values[i * n + j] = lambda[i * n + j]; });
   });
@@ -197,7 +196,7 @@ CGP_INLINE void covariances_backward(const Terms& process, const Steps& steps,
       by_gain.values[i] = sum;
       by_S += inner(gain[i], sum);
     });
-    by_noise += by_S;
+    by_noise[t] = by_S;
     each<N>(0, n, [&](int64_t i) CGP_BODY {
       C half = 0.5 * by.k[t * n + i] - by_gain.values[i];
       if (step.is_read(i)) half += number<C>(0.5 * by_S);
@@ -208,7 +207,6 @@ CGP_INLINE void covariances_backward(const Terms& process, const Steps& steps,
       });
     });
   }
-  sums.noise += by_noise;
   each<N>(0, n, [&](int64_t i) CGP_BODY {
     each<N>(0, n, [&](int64_t j) CGP_BODY { lambda[i * n + j] = l.values[i * n + j]; });
   });
@@ -217,8 +215,9 @@ CGP_INLINE void covariances_backward(const Terms& process, const Steps& steps,
 template <class C>
 CGP_FOR_EACH_PROCESSOR void covariances_backward(const Terms& process, const Steps& steps,
                                                  const Gains<C>& gains, int64_t count, C* lambda,
-                                                 BlockCotangents<C>& by, Sums& sums) {
-  covariances_backward<C, 0>(process, steps, gains, count, lambda, by, sums);
+                                                 BlockCotangents<C>& by, Sums& sums,
+                                                 double* by_noise) {
+  covariances_backward<C, 0>(process, steps, gains, count, lambda, by, sums, by_noise);
 }
 
 // What a block leaves of the cotangents of its steps: sums, and the gradient by each step.

@@ -25,8 +25,8 @@ struct Covariance {
   Parts<double, N> D;
 };
 
-// Notices when the covariance changes by no more than rounding any more while steps are equal. It
-// is compared over spans of blocks, longer and longer ones, so that what changes slowly is noticed
+// Notices when the covariance changes by no more than rounding any more while steps and noise are
+// equal. It is compared over spans of blocks, longer and longer ones, so that what changes slowly is noticed
 // too.
 template <class C, int N>
 class Settling {
@@ -34,17 +34,19 @@ class Settling {
   explicit Settling(int64_t n) : before_(n) {}
 
   // Whether, by the checks so far, samples leave the covariance as it is while they are seen and
-  // have the step of those before them.
-  bool is_settled() const { return settled_; }
-  double step() const { return step_; }
+  // have the step and the noise of those before them.
+  bool is_settled(double step, double noise) const {
+    return settled_ && step == step_ && noise == noise_;
+  }
 
-  // After a block with one step between all samples, all seen; or after another.
-  void check(bool alike, double step, const Covariance<C, N>& now, int64_t order) {
-    if (!alike || step != step_) {
+  // After a block with one step and one noise of all samples, all seen; or after another.
+  void check(bool alike, double step, double noise, const Covariance<C, N>& now, int64_t order) {
+    if (!alike || step != step_ || noise != noise_) {
       settled_ = compared_ = false;
       run_ = 0;
       next_ = 1;
       step_ = alike ? step : -1.0;
+      noise_ = noise;
     }
     if (!alike || ++run_ < next_) return;
     next_ = run_ + std::max<int64_t>(1, run_ / 4);
@@ -67,7 +69,7 @@ class Settling {
  private:
   static constexpr int kSettled = 64;  // roundings a state
   Covariance<C, N> before_;
-  double step_ = -1.0;
+  double step_ = -1.0, noise_ = 0.0;
   int64_t run_ = 0, next_ = 1;  // blocks
   bool compared_ = false, settled_ = false;
 };

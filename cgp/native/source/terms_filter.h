@@ -15,6 +15,12 @@ struct Gains {
   std::vector<C> filtered;      // the covariance after the observation, if wanted: [t, n, n]
 };
 
+// What the covariances need of the samples of a block, for each: the step after it, whether it is
+// seen, 1 or 0, and the variance of its noise.
+struct Samples {
+  const double *length, *seen, *noise;
+};
+
 // A sum of logs of which few are taken.
 class LogSum {
  public:
@@ -83,26 +89,26 @@ struct MeanWork {
 // The gains over a block, the steps after its samples, and what else is to be done with the gain of
 // each sample: `with_gain(t, gain, 1/S)`. Returns the sum of log S.
 template <class C, int N, class F>
-CGP_INLINE double filter_covariances(const Steps& steps, const double* length, const double* seen,
-                                     int64_t count, CovarianceWork<C, N>& filter, Gains<C>& gains,
+CGP_INLINE double filter_covariances(const Steps& steps, const Samples& samples, int64_t count,
+                                     CovarianceWork<C, N>& filter, Gains<C>& gains,
                                      const F& with_gain) {
   // In registers, as long as no function that is not inlined takes its address.
   CovarianceWork<C, N> work(filter.process, filter.now);
   work.take(filter);
+  const auto [length, seen, noise] = samples;
   const int64_t n = work.n;
-  const double noise = work.process.noise;
   LogSum logs;
   C* const gain = gains.gain.data();
   C* const filtered = gains.filtered.empty() ? nullptr : gains.filtered.data();
   double* const inverses = gains.inverse.data();
   bool alike = true;
-  for (int64_t t = 0; t < count; ++t) alike &= seen[t] > 0.0 && length[t] == length[0];
-  const bool is_settled =
-      alike && filter.settling.is_settled() && length[0] == filter.settling.step() && !filtered;
+  for (int64_t t = 0; t < count; ++t)
+    alike &= seen[t] > 0.0 && length[t] == length[0] && noise[t] == noise[0];
+  const bool is_settled = alike && filter.settling.is_settled(length[0], noise[0]) && !filtered;
   for (int64_t t = 0; t < count; ++t) {
     if (!is_settled) {
       if (seen[t] > 0.0)
-        work.measure(noise);
+        work.measure(noise[t]);
       else
         work.skip_measurement();
     }
@@ -116,22 +122,22 @@ CGP_INLINE double filter_covariances(const Steps& steps, const double* length, c
     work.predict();
   }
   filter.take(work);
-  if (!is_settled) filter.settling.check(alike, length[0], filter.now, n);
+  if (!is_settled) filter.settling.check(alike, length[0], noise[0], filter.now, n);
   return logs.total();
 }
 
 // The gains alone, for any number of states.
 template <class C>
-CGP_FOR_EACH_PROCESSOR double gains_of_block(const Steps& steps, const double* length,
-                                             const double* seen, int64_t count,
-                                             CovarianceWork<C, 0>& filter, Gains<C>& gains) {
-  return filter_covariances<C, 0>(steps, length, seen, count, filter, gains,
+CGP_FOR_EACH_PROCESSOR double gains_of_block(const Steps& steps, const Samples& samples,
+                                             int64_t count, CovarianceWork<C, 0>& filter,
+                                             Gains<C>& gains) {
+  return filter_covariances<C, 0>(steps, samples, count, filter, gains,
                                   [](int64_t, const C*, double) CGP_BODY {});
 }
 template <class C, int N>
-CGP_INLINE double gains_of_block(const Steps& steps, const double* length, const double* seen,
-                                 int64_t count, CovarianceWork<C, N>& filter, Gains<C>& gains) {
-  return filter_covariances<C, N>(steps, length, seen, count, filter, gains,
+CGP_INLINE double gains_of_block(const Steps& steps, const Samples& samples, int64_t count,
+                                 CovarianceWork<C, N>& filter, Gains<C>& gains) {
+  return filter_covariances<C, N>(steps, samples, count, filter, gains,
                                   [](int64_t, const C*, double) CGP_BODY {});
 }
 

@@ -6,6 +6,7 @@
 #include "lanes.h"
 #include "markov_terms.h"
 #include "parallel.h"
+#include "terms_filter.h"
 
 namespace cgp::state_space {
 
@@ -14,30 +15,36 @@ struct Group {
   int64_t first, count;
 };
 
-// The arguments of a call: the process, places [T] or [B, T] in order, and series [B, T].
+// The arguments of a call: the process, the noise variance, one number or of each sample, [T] or
+// [B, T], places [T] or [B, T] in order, and series [B, T].
 struct Problem {
   Terms process;
-  const double* x;
+  const double *noise, *x;
   const Complex<double>* z;
   int64_t batch, count;
-  bool own_places, shared;
+  bool own_places, own_noise, shared;  // of each series
+  int64_t noises;                      // one, or as many as there are samples
   bool is_valid;  // else the result is NaN: an error would end a training
 
   explicit Problem(Call& call) : process(terms_of(call, 0)) {
-    const auto noise = call.input<double>(4);
+    const auto variances = call.input<double>(4);
     const auto places = call.input<double>(5);
     const auto series = call.input<Complex<double>>(6);
-    require(noise.size() == 1, "the noise must be one number");
-    process.noise = noise.data[0];
     require(series.shape.size() == 2 && series.size() > 0, "z must be [B, T], and not empty");
     batch = series.axis(0);
     count = series.axis(1);
     require(places.axis(-1) == count && (places.size() == count || places.shape == series.shape),
             "x must be [T] or as z");
+    require(variances.size() == 1 || variances.size() == count ||
+                variances.shape == series.shape,
+            "the noise must be one number, [T] or as z");
+    noise = variances.data;
+    noises = variances.size() == 1 ? 1 : count;
+    own_noise = variances.size() > count;
     x = places.data;
     z = series.data;
     own_places = places.size() > count;
-    shared = !own_places && same_pattern();
+    shared = !own_places && !own_noise && same_pattern();
     double longest = 0.0;
     for (int64_t b = 0; b < (own_places ? batch : 1); ++b)
       for (int64_t t = 0; t + 1 < count; ++t) {
@@ -45,9 +52,14 @@ struct Problem {
         require(step >= 0.0, "x is not in order");
         longest = step > longest ? step : longest;
       }
-    is_valid = state_space::is_valid(process) && is_resolved(process, longest) &&
-               is_positive_and_finite(process.noise);
+    is_valid = state_space::is_valid(process) && is_resolved(process, longest);
+    if (noises == 1) is_valid &= is_positive_and_finite(noise[0]);
+    for (int64_t b = 0; noises > 1 && b < batch; ++b)
+      for (int64_t t = 0; t < count; ++t)
+        is_valid &= !is_seen(z[b * count + t]) || is_positive_and_finite(noise_of(b)[t]);
   }
+
+  const double* noise_of(int64_t b) const { return noise + (own_noise ? b * count : 0); }
 
   const double* places(int64_t b) const { return x + (own_places ? b * count : 0); }
 
@@ -80,12 +92,15 @@ struct Problem {
 class Block {
  public:
   explicit Block(const Problem& problem)
-      : steps(problem.process), seen(kBlock), length(kBlock), problem_(problem) {}
+      : steps(problem.process), seen(kBlock), length(kBlock), noise(kBlock), problem_(problem) {}
 
   CGP_INLINE void load(Group group, int64_t start) {
     first = start;
     count = std::min(kBlock, problem_.count - start);
     const double* x = problem_.places(group.first) + start;
+    const bool is_one = problem_.noises == 1;
+    const double* of_samples = problem_.noise_of(group.first) + (is_one ? 0 : start);
+    for (int64_t t = 0; t < count; ++t) noise[t] = of_samples[is_one ? 0 : t];
     const Complex<double>* z = problem_.z + group.first * problem_.count + start;
     const bool is_last = start + count == problem_.count;
     bool same = count <= computed_;
@@ -135,8 +150,10 @@ class Block {
     }
   }
 
+  Samples samples() const { return {length.data(), seen.data(), noise.data()}; }
+
   Steps steps;
-  std::vector<double> seen, length;
+  std::vector<double> seen, length, noise;
   int64_t first = 0, count = 0;
 
  private:

@@ -66,22 +66,24 @@ def data(layout="one series", count=40, seed=0):
     return x, z[0] if layout == "one series" else z
 
 
-def likelihood_and_gradients(gp, x, z):
-    """By the hyperparameters and z, with a weight of its own for each series."""
-    z, variables = tf.constant(z), gp.trainable_variables
+def likelihood_and_gradients(gp, x, z, noise=None):
+    """By the hyperparameters, z and its known noise, with a weight of its own for each series."""
+    z, noise = tf.constant(z), None if noise is None else tf.constant(noise)
+    arrays = [z] if noise is None else [z, noise]
     with tf.GradientTape() as tape:
-        tape.watch(z)
-        value = gp.log_marginal_likelihood(x, z)
+        tape.watch(arrays)
+        value = gp.log_marginal_likelihood(x, z, noise_variance=noise)
         weights = tf.range(1, 1 + tf.size(value))
         total = tf.reduce_sum(value * tf.reshape(tf.cast(weights, value.dtype), value.shape))
-    return value.numpy(), [g.numpy() for g in tape.gradient(total, [*variables, z])]
+    gradients = tape.gradient(total, [*gp.trainable_variables, *arrays])
+    return value.numpy(), [g.numpy() for g in gradients]
 
 
-def assert_same(gp, x, z, results, without_core, value_to=1e-13, gradient_to=1e-12):
-    value, gradients = likelihood_and_gradients(gp, x, z)
+def assert_same(gp, x, z, results, without_core, value_to=1e-13, gradient_to=1e-12, noise=None):
+    value, gradients = likelihood_and_gradients(gp, x, z, noise)
     assert len(results) == 1
     assert results[0] is not None
-    expected, others = without_core(likelihood_and_gradients, gp, x, z)
+    expected, others = without_core(likelihood_and_gradients, gp, x, z, noise)
     assert results[1:] == [None]
     assert value.dtype == expected.dtype
     np.testing.assert_allclose(value, expected, rtol=value_to)
@@ -98,6 +100,26 @@ def assert_same(gp, x, z, results, without_core, value_to=1e-13, gradient_to=1e-
 def test_one_series(name, count, results, without_core):
     gp = cgp.StateSpaceGP(KERNELS[name](), 0.05)
     assert_same(gp, *data(count=count), results, without_core)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "of each"])
+def test_noise_of_each_sample(layout, is_shared, results, without_core):
+    gp = cgp.StateSpaceGP(KERNELS["two states"](), 0.05)
+    x, z = data(layout, count=FEW)
+    noise = np.random.default_rng(1).uniform(0.1, 2.0, z.shape)
+    noise = noise[0] if is_shared and z.ndim > 1 else noise
+    assert_same(gp, x, z, results, without_core, noise=noise)
+
+
+def test_does_other_noise_end_what_has_settled(results, without_core):
+    """Equal steps over many blocks, whose noise changes once, and once for a single sample."""
+    gp = cgp.StateSpaceGP(Matern32(1.0, 4.0), 0.05)
+    noise = np.full(3000, 0.1)
+    noise[1500:] = 0.3
+    noise[2500] = 5.0
+    z = np.exp(0.1j * np.arange(3000.0))
+    assert_same(gp, np.arange(3000.0), z, results, without_core, noise=noise, gradient_to=1e-11)
 
 
 @pytest.mark.long

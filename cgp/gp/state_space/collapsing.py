@@ -1,0 +1,76 @@
+"""Outputs of one source, collapsed to one series of known noise.
+
+Where every output is a gain times one signal u, `z_p = a_p u + n_p` with independent circular noise
+of variances r_p, the values at one place tell of u what one observation tells (Jungbacker &
+Koopman, Econometrics Journal 18, 2015, with adjoints for transposes):
+
+    y = s Σ_p conj(a_p) z_p / r_p,   1/s = Σ_p |a_p|² / r_p,
+
+of noise variance s. The rest of the density of z does not depend on u,
+
+    log p(z | u) = log CN(y; u, s) + log(π s) − Σ_p [log(π r_p) + |z_p − a_p y|² / r_p],
+
+sums being over the outputs that are observed. So P outputs are filtered at the cost of one.
+"""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from cgp.gp.data import Data
+from cgp.gp.noise import SampleNoise
+from cgp.gp.outputs import by_outputs
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.kernels.outputs import Coregionalized
+from cgp.linalg.arguments import as_complex, is_nan, nan, squared_modulus
+
+
+class Collapsed(NamedTuple):
+    """One series for each of several outputs, and the rest of their density."""
+
+    process: SignalPlusNoise
+    """The process of the source."""
+    data: Data
+    """Observations of the source, `[B, N]`, with the noise variance of each."""
+    correction: tf.Tensor
+    """What the log likelihood of the outputs has beside that of the source, real, `[B]`."""
+
+
+def collapsed(process: SignalPlusNoise, data: Data, noise_is_by_output: bool) -> Collapsed | None:
+    """The series of the source of data, as `cgp.gp.data` makes them; None where there are several.
+
+    The kernel is a `Coregionalized` of rank 1, samples are of the value, and the noise is circular.
+    """
+    kernel = process.kernel
+    is_one = isinstance(kernel, Coregionalized) and kernel.rank == 1
+    if not is_one or process.noise_circularity is not None or not data.is_of_values:
+        return None
+    outputs, gains = kernel.outputs, kernel.mixing.value[:, 0]
+    noise = data.noise._replace(group=None) if noise_is_by_output else data.noise
+    r = process.noise_variances(noise.map(lambda a: by_outputs(a, outputs)))
+    r += tf.zeros([outputs], r.dtype)  # `[P]`, or `[1 or B, N, P]`
+    z = by_outputs(data.z, outputs)
+    present = tf.cast(~is_nan(z), r.dtype)
+    z = tf.where(is_nan(z), tf.zeros_like(z), z)
+    precision = _sums(present, squared_modulus(gains) / r)
+    is_observed = precision > 0.0
+    s = 1.0 / tf.where(is_observed, precision, tf.ones_like(precision))
+    y = as_complex(s) * _sums(z, tf.math.conj(gains) / as_complex(r))
+    # Not from the difference of |z|² and |y|², which loses digits where there is little noise.
+    squares = present * squared_modulus(z - gains * y[..., None])
+    log_pi = math.log(math.pi)
+    of_outputs = _sums(squares, 1.0 / r) + _sums(present, tf.math.log(r) + log_pi)
+    of_source = tf.where(is_observed, tf.math.log(s) + log_pi, tf.zeros_like(s))
+    y = tf.where(is_observed, y, nan(y.dtype))
+    of_samples = SampleNoise(total_variance=s)
+    series = Data(data.x[:, ::outputs, :-1], y, data.batch, of_samples)
+    correction = tf.reduce_sum(of_source - of_outputs, axis=1)
+    return Collapsed(process.of_terms(kernel.kernel), series, correction)
+
+
+def _sums(a: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Weighted sums over outputs, `[B, N, P]` -> `[B, N]`; the weights are `[P]` or broadcast."""
+    if weights.shape.rank == 1:
+        return tf.linalg.matvec(a, weights)
+    return tf.reduce_sum(a * weights, axis=-1)

@@ -1,0 +1,348 @@
+"""Processes of several outputs: dense = state space = one sample at a time, with gaps."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp.kernels import (
+    RBF,
+    Coregionalized,
+    Matern12,
+    Matern32,
+    Matern52,
+    Outputs,
+    Rotation,
+    WidelyLinear,
+)
+from tests.gp.differences import assert_are_differences
+from tests.reference import gaussian_process as dense
+
+P, GAINS = 3, np.array([1.0, 0.5j, -0.3 + 0.2j])
+RNG = np.random.default_rng(0)
+T = np.sort(RNG.uniform(0.0, 10.0, 14))
+T[5] = T[4]  # two samples at one place
+Z = RNG.normal(size=(14, P)) + 1j * RNG.normal(size=(14, P))
+Z[RNG.uniform(size=Z.shape) < 0.2] = np.nan
+Z[8] = np.nan
+NEW = np.array([2.0, -1.0, 12.0, T[3]])
+NOISES = [0.1, 0.2, 0.3]
+KEEP = pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP], ids=lambda k: k.__name__)
+
+
+def proper():
+    common = Coregionalized(Matern32(2.0, 1.5) * Rotation(0.3), P, mixing=GAINS)
+    return common + Outputs([Matern12(0.5, 1.0), Matern12(0.2, 3.0), Matern52(0.1, 2.0)])
+
+
+def improper():
+    source = WidelyLinear(Matern32(2.0, 1.5) * Rotation(0.3), 0.4j)
+    return Coregionalized(source, P, mixing=GAINS) + Outputs([Matern12(0.1, 1.0)] * P)
+
+
+def two_sources():
+    mixing = [[1.0, 0.0], [0.3j, 0.5], [0.2, 0.1j]]
+    return 0.5 * Coregionalized(Matern12(1.0, 2.0), P, rank=2, mixing=mixing) * Rotation(0.1)
+
+
+KERNELS = {"proper": proper, "improper": improper, "two sources": two_sources}
+
+
+def points(t):
+    return np.stack(np.meshgrid(t, np.arange(float(P)), indexing="ij"), -1).reshape(-1, 2)
+
+
+def reference(kernel, noises=NOISES):
+    """Covariances of data and new points, as `tests.reference.gaussian_process` takes them."""
+    x, new = points(T), points(NEW)
+    noise = np.diag(np.broadcast_to(noises, Z.shape).ravel())
+    of = lambda a, b: (kernel.covariance(a, b).numpy(), kernel.pseudo_covariance(a, b).numpy())  # noqa: E731
+    (k, c), cross, prior = of(x, x), of(new, x), of(new, new)
+    return (k + noise, c), (*cross, *prior)
+
+
+def close(actual, expected, tolerance=1e-11):
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@KEEP
+@pytest.mark.parametrize("make", KERNELS.values(), ids=KERNELS)
+def test_is_a_process_of_outputs_the_dense_one(kind, make):
+    kernel = make()
+    gp = kind(kernel, noise_variance=NOISES)
+    covariances, at_new = reference(kernel)
+    close(gp.log_marginal_likelihood(T, Z), dense.log_marginal_likelihood(Z.ravel(), *covariances))
+    order = np.random.default_rng(1).permutation(len(T))
+    gp.condition(T[order], Z[order])
+    mean, k, c = dense.posterior(Z.ravel(), *covariances, *at_new)
+    posterior = gp.posterior(NEW)
+    close(posterior.mean(), mean.reshape(4, P))
+    close(posterior.covariance(), k)
+    close(posterior.pseudo_covariance(), c)
+    close(posterior.variance(), np.diag(k).real.reshape(4, P))
+    close(posterior.pseudo_variance(), np.diag(c).reshape(4, P))
+    blocks = k.reshape(4, P, 4, P)
+    close(posterior.output_covariance(), [blocks[i, :, i] for i in range(4)])
+    observed = gp.predict(NEW, observed=True)["variance"]
+    close(observed, np.diag(k).real.reshape(4, P) + NOISES)
+
+
+@pytest.mark.parametrize("make", KERNELS.values(), ids=KERNELS)
+def test_are_both_processes_one(make):
+    kernel = make()
+    exact, linear = (kind(kernel, noise_variance=0.2) for kind in (cgp.ExactGP, cgp.StateSpaceGP))
+    gradients = []
+    for gp in (exact, linear):
+        with tf.GradientTape() as tape:
+            value = gp.log_marginal_likelihood(T, Z)
+        gradients.append(tape.gradient(value, gp.trainable_variables))
+    for a, b in zip(*gradients, strict=True):
+        close(a, b, 1e-9)
+
+    def value_at():
+        return linear.log_marginal_likelihood(T, Z)
+
+    variables = linear.trainable_variables
+    assert_are_differences(value_at, variables, gradients[1], 1e-5, rtol=1e-7)
+
+
+@KEEP
+def test_are_series_known_noise_and_derivatives_those_of_each_output(kind):
+    kernel = Coregionalized(Matern52(1.0, 2.0), P, mixing=GAINS) + Outputs([Matern32(0.1, 1.0)] * P)
+    gp = kind(kernel, noise_variance=0.1)
+    one = float(gp.log_marginal_likelihood(T, Z))
+    both = gp.log_marginal_likelihood(T, np.stack([Z, 1j * Z]))
+    close(both, [one, one])
+    places = np.stack([T, T + 0.1])[..., None]
+    close(gp.log_marginal_likelihood(places, np.stack([Z, Z])), [one, one])
+    known = np.random.default_rng(3).uniform(0.1, 0.5, Z.shape)
+    covariances, _ = reference(kernel, 0.1 + known)
+    expected = dense.log_marginal_likelihood(Z.ravel(), *covariances)
+    close(gp.log_marginal_likelihood(T, Z, noise_variance=known), expected)
+    words = np.where(np.arange(P) == 1, "derivative", "value")  # of one output
+    other = {cgp.ExactGP: cgp.StateSpaceGP, cgp.StateSpaceGP: cgp.ExactGP}[kind]
+    twin = other(kernel, noise_variance=0.1)
+    close(*(g.log_marginal_likelihood(T, Z, observed=words) for g in (gp, twin)))
+
+
+def test_are_forecasts_those_of_the_samples_before_them():
+    gp, batch = cgp.StateSpaceGP(proper(), NOISES), cgp.StateSpaceGP(proper(), NOISES)
+    gp.condition(T, Z)
+    forecasts = gp.forecasts([0.0, 0.7], observed=True)
+    assert forecasts["mean"].shape == (14, 2, P)
+    for i in (0, 7, 13):
+        # Of two samples at one place the second comes later.
+        batch.condition(T[: i + 1], Z[: i + 1])
+        expected = batch.predict(T[i] + np.array([0.0, 0.7]), observed=True)
+        for name, a in expected.items():
+            close(forecasts[name][i], a)
+
+
+@KEEP
+def test_is_a_term_predicted_alone(kind):
+    kernel = proper()
+    gp = kind(kernel, noise_variance=NOISES)
+    gp.condition(T, Z)
+    common, own = (gp.posterior(NEW, part=part).mean() for part in kernel.parts)
+    close(common + own, gp.posterior(NEW).mean())
+    close(common, common.numpy()[:, :1] * GAINS)
+
+
+@KEEP
+def test_are_draws_and_densities_of_outputs(kind):
+    gp = kind(improper(), noise_variance=NOISES)
+    assert gp.sample(NEW, 2, seed=1).shape == (2, 4, P)  # before any data
+    gp.condition(T, Z)
+    draws = gp.sample(NEW, 4000, seed=1)
+    assert draws.shape == (4000, 4, P)
+    posterior = gp.posterior(NEW)
+    deviation = (draws - posterior.mean().numpy()).reshape(4000, -1)
+    covariance = deviation.T @ deviation.conj() / 4000
+    largest = np.max(np.abs(posterior.covariance()))
+    np.testing.assert_allclose(covariance, posterior.covariance(), atol=0.1 * largest)
+    assert (posterior.event_shape, posterior.batch_shape) == ([4, P], [])
+    value = posterior.sample(seed=3)
+    flat = cgp.ComplexNormal.from_covariance(
+        tf.reshape(posterior.mean(), [-1]), posterior.covariance(), posterior.pseudo_covariance()
+    )
+    close(posterior.log_prob(value), flat.log_prob(tf.reshape(value, [-1])), 1e-6)
+
+
+@pytest.mark.parametrize("make", [proper, improper], ids=["proper", "improper"])
+@pytest.mark.parametrize("noise", [NOISES, 0.2], ids=["of each", "of all"])
+def test_are_steps_those_of_the_batch(make, noise):
+    kernel = make()
+    stream, block, batch = (cgp.StateSpaceGP(kernel, noise, horizon=3) for _ in range(3))
+    steps = [stream.step(t, z) for t, z in zip(T, Z, strict=True)]
+    for i in (1, 6, 13):
+        batch.condition(T[:i], Z[:i])
+        before = batch.posterior(T[i : i + 1], observed=True)
+        close(steps[i].predicted.mean, before.mean()[0])
+        close(steps[i].predicted.variance, before.variance()[0])
+        close(steps[i].innovation_covariance, before.covariance())
+        close(steps[i].innovation_pseudo_covariance, before.pseudo_covariance())
+        batch.condition(T[: i + 1], Z[: i + 1])
+        close(steps[i].filtered.mean, batch.predict(T[i : i + 1])["mean"][0])
+        close(steps[i].filtered.variance, batch.predict(T[i : i + 1])["variance"][0])
+    at_once = block.process(T, Z)
+    close(at_once.predicted.mean, [step.predicted.mean for step in steps])
+    close(at_once.nis, [step.nis for step in steps])
+    assert at_once.joint.covariance.shape == (14, P, P)
+    for gp in (stream, block):
+        close(gp.predict(NEW)["mean"], batch.predict(NEW)["mean"])
+        close(gp.log_marginal_likelihood(), batch.log_marginal_likelihood())
+    close(stream.lag(2).mean, batch.predict(T[-3:-2])["mean"][0])
+
+
+def test_do_streams_late_samples_gates_and_banks_take_outputs():
+    kernel = proper()
+    both = np.stack([Z, 1j * Z + 0.1])
+    stream, batch = cgp.StateSpaceGP(kernel, 0.2), cgp.StateSpaceGP(kernel, 0.2)
+    for i, t in enumerate(T):
+        step = stream.step(t, both[:, i])
+    batch.condition(T, both)
+    close(step.filtered.mean, batch.predict(T[-1:])["mean"][:, 0])
+    late = cgp.StateSpaceGP(kernel, 0.2, horizon=4)
+    for i in [*range(11), 12, 11, 13]:
+        late.step(T[i], Z[i])
+    batch.condition(T, Z)
+    close(late.predict(NEW)["mean"], batch.predict(NEW)["mean"])
+    gated = cgp.StateSpaceGP(kernel, 0.2)
+    gated.condition(T, Z)
+    step = gated.step(T[-1] + 0.1, np.array([50.0, 0.0, 0.0]) + 0j, gate=0.999)
+    assert step.outside_gate
+    bank = cgp.Bank(cgp.StateSpaceGP(kernel, 0.2))
+    result = bank.update(["a"] * 14, x=T, z=Z)
+    close(result.predicted.mean, cgp.StateSpaceGP(kernel, 0.2).process(T, Z).predicted.mean)
+    layer = cgp.layers.Recursive(cgp.StateSpaceGP(kernel, 0.2))
+    close(layer((T[None, :, None], Z[None]))["predicted_mean"][0], result.predicted.mean)
+
+
+@KEEP
+def test_do_gains_start_from_the_data_and_are_learned(kind, tmp_path):
+    """Gains far from one, two of noise variances left out, and a file."""
+    truth = Coregionalized(Matern32(2.0, 3.0) * Rotation(0.3), P, mixing=[1.0, 0.5j, -1.6 + 1.2j])
+    t = np.sort(np.random.default_rng(5).uniform(0.0, 30.0, 60))
+    z = cgp.StateSpaceGP(truth, [0.01, 0.02, 0.04]).sample(t, seed=2, observed=True)[0]
+    z[np.random.default_rng(6).uniform(size=z.shape) < 0.2] = np.nan
+    gp = kind(Coregionalized(Matern32() * Rotation(), P), noise_variance=[None] * P)
+    with pytest.raises(ValueError, match="left out, and not learned yet"):
+        gp.predict(t)
+    gp.fit(t, z, verbose=0)
+    mixing, errors = gp.parameters()["coregionalized.mixing"], gp.parameter_errors(verbose=0)
+    error = errors["coregionalized.mixing"]
+    assert error[0] == 0
+    assert np.all((error[1:].real > 0) & (error[1:].real < 0.1))
+    deviation = mixing - truth.mixing.numpy()
+    assert np.all(np.abs(deviation.real[1:]) < 4 * error[1:].real)
+    assert np.all(np.abs(deviation.imag[1:]) < 4 * error[1:].imag)
+    gp.save(tmp_path / "outputs.keras")
+    again = keras.models.load_model(tmp_path / "outputs.keras")
+    np.testing.assert_array_equal(again.predict(t)["mean"], gp.predict(t)["mean"])
+
+
+@KEEP
+def test_does_a_saved_model_predict_outputs(kind, tmp_path):
+    gp = kind(proper(), noise_variance=NOISES)
+    gp.condition(T, Z)
+    gp.export(tmp_path / "outputs", verbose=0)
+    served = tf.saved_model.load(tmp_path / "outputs")
+    close(served.predict(NEW[:, None])["mean"], gp.predict(NEW)["mean"])
+    if kind is cgp.StateSpaceGP:
+        z = np.array([0.3, np.nan, 1j])
+        step = gp.step(12.0, z)
+        close(served.step(12.0, z)["filtered_mean"], step.filtered.mean)
+        close(served.predict([[13.0]])["mean"], gp.predict([13.0])["mean"])
+
+
+@KEEP
+def test_what_takes_the_posterior_of_outputs(kind):
+    import matplotlib
+
+    matplotlib.use("agg")
+    gp = kind(proper(), noise_variance=NOISES)
+    gp.condition(T, Z)
+    traced = tf.function(lambda x: gp.posterior(x).mean())(tf.constant(NEW))
+    close(traced, gp.predict(NEW)["mean"])
+    close(gp((T, Z))["mean"], gp.predict(T)["mean"])
+    cgp.plotting.fit_health(gp)
+    frame = cgp.to_frame(gp.predict(NEW), NEW, dims=("time", "component"))
+    assert "mean_2" in frame
+    for call, message in (
+        (lambda: cgp.plotting.spectrum(gp), "a spectrum is of one signal"),
+        (lambda: cgp.compare({"a": gp}, T, Z), "compare is of models of one signal"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+REFUSED = {
+    "transposed": (
+        lambda gp: gp.condition(T, Z.T),
+        r"z must be \[..., N, 3\], a column for each output .* got shape \(3, 14\).*z.T",
+    ),
+    "one column": (lambda gp: gp.condition(T, Z[:, 0]), r"got shape \(14,\)"),
+    "two columns": (lambda gp: gp.condition(T, Z[:, :2]), r"got shape \(14, 2\)"),
+    "fewer rows": (lambda gp: gp.condition(T, Z[1:]), "a row for each of the 14 points of x"),
+    "noise of samples": (
+        lambda gp: gp.condition(T, Z, noise_variance=np.ones(14)),
+        r"noise_variance must broadcast against z, \[..., 14, 3\], got shape \(14,\)",
+    ),
+    "exposures": (lambda gp: gp.condition(T, Z, widths=0.1), "widths are of one signal"),
+}
+
+
+@KEEP
+@pytest.mark.parametrize(("call", "message"), REFUSED.values(), ids=REFUSED)
+def test_which_data_are_refused(kind, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(kind(proper(), noise_variance=NOISES))
+
+
+REFUSED_MODELS = {
+    "a window": (lambda: cgp.RecursiveGP(proper(), 0.1), "a RecursiveGP is of one signal"),
+    "a mean": (lambda: cgp.ExactGP(proper(), 0.1, mean=cgp.means.Polynomial(0)), "mean is of one"),
+    "Whittle": (
+        lambda: cgp.StateSpaceGP(proper(), 0.1, likelihood="whittle"),
+        'outputs need likelihood="exact"',
+    ),
+    "one number a step": (
+        lambda: cgp.StateSpaceGP(proper(), 0.1).step(0.0, 1.0 + 0j),
+        r"z must be \[3\], a value of each output",
+    ),
+    "a block the other way round": (
+        lambda: cgp.StateSpaceGP(proper(), 0.1).process(T, Z.T),
+        r"z must be \[T, 3\], .* got shape \(3, 14\).*z.T",
+    ),
+    "an outlier": (
+        lambda: cgp.StateSpaceGP(proper(), 0.1).step(
+            0.0, Z[0], likelihood=cgp.likelihoods.StudentT(4.0)
+        ),
+        "likelihood is of one signal",
+    ),
+    "groups that are not given": (
+        lambda: cgp.ExactGP(proper(), [0.1, 0.2]).condition(T, Z),
+        "the model has a noise variance for each of 2 groups",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED_MODELS.values(), ids=REFUSED_MODELS)
+def test_which_models_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_is_an_exact_process_of_any_kernel():
+    """A kernel without a state space, in two dimensions."""
+    kernel = Coregionalized(RBF(1.0, 1.0), P, mixing=GAINS)
+    x = np.random.default_rng(0).normal(size=(14, 2))
+    gp = cgp.ExactGP(kernel, 0.1)
+    gp.condition(x, Z)
+    new = np.array([[0.1, 0.2]])
+    at = lambda a: np.concatenate([np.repeat(a, P, 0), np.tile(np.arange(P), len(a))[:, None]], 1)  # noqa: E731
+    k = kernel.covariance(at(x)).numpy() + 0.1 * np.eye(14 * P)
+    cross, prior = kernel.covariance(at(new), at(x)).numpy(), kernel.covariance(at(new)).numpy()
+    mean, _, _ = dense.posterior(Z.ravel(), k, 0 * k, cross, 0 * cross, prior, 0 * prior)
+    close(gp.predict(new)["mean"], mean.reshape(1, P))
