@@ -310,6 +310,9 @@ REFUSALS = {
     "statespace.forecast": (
         lambda: statespace.forecast(WALK, statespace.filter(WALK, X), 0), ValueError,
         "steps must be a whole number, at least 1, got 0"),
+    "statespace.from_kernel": (
+        lambda: statespace.from_kernel(kernels.Matern12(1.0, 1.0), 0.0), ValueError,
+        "spacing must be a positive number, got 0.0"),
     "statespace.sample": (lambda: statespace.sample(WALK, 0), ValueError,
         "steps must be a whole number, at least 1, got 0"),
     "statespace.posterior_sample": (

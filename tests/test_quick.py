@@ -282,6 +282,10 @@ LAYERS = {
         lambda: layers.Recursive(cgp.KalmanFilter(model(F, ROOT), learn=("F", "Q", "R"))),
         filter_loss,
     ),
+    "statespace.from_kernel": (
+        rotating,
+        lambda kernel: statespace.log_likelihood(statespace.from_kernel(kernel, 0.3, 0.2), Y),
+    ),
     "layers.GPInterpolator": (lambda: layers.GPInterpolator(rotating(), 0.2), between),
     "ExactGP": (lambda: cgp.ExactGP(rotating(), 0.2), loss),
     "RecursiveGP": (lambda: cgp.RecursiveGP(rotating(), 0.2, capacity=4), loss),

@@ -7,6 +7,7 @@ from cgp.statespace.filtering import filter, log_likelihood
 from cgp.statespace.forecasting import Forecast, forecast
 from cgp.statespace.linearization.rules import Affine, Iterated, Rule, SigmaPoints, Taylor
 from cgp.statespace.models.conditionally_linear import ConditionallyLinear
+from cgp.statespace.models.kernel_model import from_kernel
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.models.widely_linear import widely_linear
@@ -42,6 +43,7 @@ __all__ = [
     "diagnostics",
     "filter",
     "forecast",
+    "from_kernel",
     "log_likelihood",
     "particle_filter",
     "posterior_sample",
