@@ -244,13 +244,13 @@ class GaussianProcessCell(Cell):
         Raises:
             TypeError, ValueError: Values that the process does not take.
         """
-        if self.outputs is not None:
-            return self._check_outputs(sample, missing, along, self.outputs)
         noise = NoiseArguments(sample.noise_variance, sample.group, self.group_count)
         if not along and missing is None and noise.are_left_out:
             plain = self._plain_sample(sample.x, sample.z)
             if plain is not None:
                 return plain
+        if self.outputs is not None:
+            return self._check_outputs(sample, missing, along, self.outputs)
         arguments = (sample.x, sample.z, missing, self.real_dtype)
         as_samples = as_block if along else one_sample
         data = as_samples(*arguments, recent=self.recent, noise=noise)
@@ -332,10 +332,12 @@ class GaussianProcessCell(Cell):
         if type(z) is np.ndarray and z.ndim == 0:
             z = z[()]
         z_checked: Any
-        if isinstance(z, complex):
+        if isinstance(z, complex) and self.outputs is None:
             z_checked, streams = _plain_number(z), None
         elif type(z) is np.ndarray and z.dtype == np.complex128 and z.ndim == 1 and z.size:
-            z_checked, streams = _plain_numbers(z), len(z)
+            if self.outputs not in (None, len(z)):
+                return None
+            z_checked, streams = _plain_numbers(z), len(z) if self.outputs is None else None
         else:
             return None
         if z_checked is None:
