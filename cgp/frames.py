@@ -16,6 +16,7 @@ import tensorflow as tf
 from cgp.distributions import ComplexNormal, Marginals, Step, marginals
 from cgp.distributions.forms import form_of
 from cgp.distributions.marginals import deviations, labelled_moments
+from cgp.gp.posterior import PosteriorOfOutputs
 from cgp.gp.sampling.parameter_draws import ParameterDraws
 from cgp.linalg.arguments import real_diagonal
 from cgp.observations import check_same_labels
@@ -63,10 +64,12 @@ def to_frame(
             `forecast`; or draws of `gp.sample_parameters`.
         index: Times, inputs, or whatever else the rows belong to, `[T]`, as an `Index` of pandas or
             an array; results do not hold them. None for the numbers from 0 on.
-        dims: The last axes of a distribution or a `Step`: `("time",)` for a Gaussian process,
-            `("time", "component")` for a `KalmanFilter`, and for `StateSpaceGP.forecasts`, whose
-            components are horizons. None is `("time",)`, but not where the last axis has one
-            element beside others, which could be either. For other results they are known.
+        dims: The last axes of a distribution or a `Step`: `("time",)` for a Gaussian process;
+            `("time", "component")` for one of several outputs, for a `KalmanFilter`, and for
+            `StateSpaceGP.forecasts`, whose components are horizons. None is `("time",)`, with
+            "component" where the result shows it, as the posterior of several outputs does; but not
+            where the last axis has one element beside others, which could be either. For other
+            results they are known.
 
     Returns:
         A `DataFrame`, indexed by the times; by batch and time of several series, by chain and draw.
@@ -174,12 +177,17 @@ def _arrays(result: Any, dims: tuple[str, ...] | None) -> dict[str, _Array]:
 @_arrays.register(ComplexNormal | Mapping | Marginals)
 def _of_prediction(result: Any, dims: tuple[str, ...] | None) -> dict[str, _Array]:
     moments = marginals(result)
+    if dims is None and isinstance(result, PosteriorOfOutputs):
+        dims = ("time", "component")
     return _moments("", _components(dims, np.shape(moments.mean)), *moments)
 
 
 @_arrays.register
 def _of_step(result: Step, dims: tuple[str, ...] | None) -> dict[str, _Array]:
-    components = _components(dims, np.shape(result.innovation))
+    shape = np.shape(result.innovation)
+    if dims is None and result.joint and shape[-1] > 1:
+        dims = ("time", "component")
+    components = _components(dims, shape)
     return {
         **_moments("predicted_", components, *result.predicted),
         "innovation": _Array(np.asarray(result.innovation), components),

@@ -224,6 +224,8 @@ def check_labels(
     unpaired = 0 if outputs is None else 1  # the axis of outputs
     pairs = {name: (a, unpaired) for name, a in of_samples.items()}
     check_same_labels(x=(x, components(x)), **pairs)
+    if outputs is not None:
+        check_same_labels(**{n: (a, 0) for n, a in of_samples.items() if components(a)})
 
 
 def as_inputs_and_targets(

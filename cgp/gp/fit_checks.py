@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.outputs import points_of_outputs
+from cgp.gp.outputs import by_outputs, points_of_outputs
 from cgp.gp.starts import FAR, scales_of
 from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.data_scales import DataScales
@@ -86,7 +86,17 @@ def check_none_is_of_one_x(source: str, *arguments: object) -> None:
 
 
 def check_starts(gp: Any, data: Data) -> None:
-    """Raises a ValueError where derivatives leave no unit to start left out values in."""
+    """Raises a ValueError where derivatives leave no unit to start left out values in.
+
+    Likewise for an output without any target, of whose gain nothing can be learned.
+    """
+    if gp.kernel.outputs is not None:
+        absent = np.isnan(by_outputs(data.z, gp.kernel.outputs)).all(axis=(0, 1))
+        if absent.any():
+            raise ValueError(
+                f"every target of output {int(np.argmax(absent))} is missing: leave its column "
+                "out, and give the kernel an output less"
+            )
     if data.functional.derivative is None:
         return
     if gp.has_weak_prior:

@@ -78,7 +78,7 @@ class NoiseArguments(NamedTuple):
             ValueError: Shapes that do not fit, variances that are negative or not finite where z is
                 not missing, groups that are out of range, not needed, or not given.
         """
-        self._check_groups()
+        self.check_groups()
         if self.variance is None and self.group is None and self.group_count is None:
             return COMMON_NOISE
         z = tf.convert_to_tensor(z)
@@ -96,7 +96,7 @@ class NoiseArguments(NamedTuple):
 
     def of_each(self, z: np.ndarray, real_dtype: str) -> SampleNoise:
         """The noise of a sample of each series, `[B]` or a number; as `of_data` for `[..., 1]`."""
-        self._check_groups()
+        self.check_groups()
         variance, group = self._as_arrays()
         for name, array in (("noise_variance", variance), ("noise_groups", group)):
             if array is not None and array.shape not in ((), z.shape):
@@ -125,7 +125,7 @@ class NoiseArguments(NamedTuple):
                         "observed=True too"
                     )
             return None
-        self._check_groups()
+        self.check_groups()
         noise = self._as_tensors(real_dtype, points)
         for name, a in (("noise_variance", noise.variance), ("noise_groups", noise.group)):
             if a is not None and a.shape.rank and not a.shape.is_compatible_with([points]):
@@ -137,16 +137,25 @@ class NoiseArguments(NamedTuple):
             _check_variance(noise.variance, tf.ones_like(noise.variance, tf.bool))
         return noise
 
-    def _check_groups(self) -> None:
+    def check_groups(self) -> None:
+        """Raises a ValueError for groups that are missing, or that the model does not have."""
         if self.group_count is None and self.group is not None:
             raise ValueError(
                 "noise_groups were given, but the model has one noise variance: make it with "
                 "noise_variance=[...], one for each group"
             )
-        if self.group_count not in (None, self.outputs) and self.group is None:
+        is_by_output = self.outputs is not None and self.group_count == self.outputs
+        if is_by_output and self.group is not None:
+            raise ValueError(
+                f"noise_variance has a value for each of {self.outputs} outputs, which are the "
+                "groups then: leave noise_groups out"
+            )
+        if self.group_count is not None and not is_by_output and self.group is None:
+            of_outputs = f", or one for each of {self.outputs} outputs" if self.outputs else ""
             raise ValueError(
                 f"the model has a noise variance for each of {self.group_count} groups: give "
                 f"noise_groups, integers from 0 to {self.group_count - 1}, one for each sample"
+                f"{of_outputs}"
             )
 
     def _as_arrays(self) -> tuple[np.ndarray | None, np.ndarray | None]:

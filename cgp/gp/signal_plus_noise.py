@@ -170,7 +170,7 @@ class SignalPlusNoise:
         learned = self.learned_noise_variance()
         if noise.group is not None:
             learned = tf.gather(learned, noise.group)
-        elif learned.shape.rank and self.outputs is None:
+        elif learned.shape.rank and learned.shape != [self.outputs]:
             raise ValueError("a model of several groups of noise needs the group of each sample")
         variance = learned = as_complex(learned)
         if noise.variance is not None:

@@ -238,7 +238,10 @@ def _starts(
     """Chosen hyperparameters of the noise and of the kernel, with values to start from."""
     if is_chosen(gp.noise_variance):
         shape = gp.noise_variance.numpy().shape
-        variances = [rules.noise_variance(group) for group in range(int(np.prod(shape)))]
+        groups = range(int(np.prod(shape)))
+        variances = [
+            rules.noise_variance(group if gp.noise_is_by_output else None) for group in groups
+        ]
         yield gp.noise_variance, np.reshape(variances, shape)
     for parameter, start in gp.kernel.starts(rules, rules.scales.total, is_chosen):
         if start is None and rules.draw is not None and parameter.constraint is POSITIVE:

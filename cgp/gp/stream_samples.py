@@ -210,7 +210,8 @@ class GaussianProcessCell(Cell):
         groups = tuple(process.noise_variance.variable.shape)
         self.outputs = process.outputs
         # Where each output has a group, the place in z tells it.
-        self.group_count = groups[0] if groups and groups[0] != self.outputs else None
+        self.noise_is_by_output = bool(groups) and groups[0] == self.outputs
+        self.group_count = groups[0] if groups and not self.noise_is_by_output else None
 
     def forget_samples(self) -> None:
         """Forgets the last inputs of the streams, which begin again."""
@@ -284,6 +285,15 @@ class GaussianProcessCell(Cell):
                 )
             )
 
+        x = np.asarray(as_array(sample.x, "x"))
+        if along and x.ndim in (1, 2) and x.shape[0] != z.shape[-2]:
+            raise ValueError(
+                f"z must be [{axes}], a row for each of the {len(x)} places of x, got shape "
+                f"{z.shape}"
+            )
+        if self.noise_is_by_output and sample.group is not None:
+            NoiseArguments(None, sample.group, outputs, outputs).check_groups()  # refuses them
+
         def in_streams(a: Any, name: str) -> Any:
             try:
                 a = np.broadcast_to(np.asarray(a), z.shape)
@@ -308,7 +318,6 @@ class GaussianProcessCell(Cell):
         }
         one_signal = copy.copy(self)
         one_signal.outputs = None
-        x = np.asarray(as_array(sample.x, "x"))
         x = np.repeat(x, outputs, axis=0) if x.ndim == along + 2 else x
         checked, _ = one_signal.check(Sample(in_streams(z, "z"), x, **noise), None, along)
         places = checked.x[::outputs]

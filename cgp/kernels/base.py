@@ -208,7 +208,7 @@ class Combination(Kernel):
             if not isinstance(kernel, Kernel):
                 raise TypeError(f"{type(self).__name__} is made of kernels, got {kernel!r}")
         if not parts:
-            raise ValueError(f"a {type(self).__name__} needs at least one kernel, got none")
+            raise ValueError(f"{type(self).__name__} needs at least one kernel, got none")
         super().__init__(name=name, dtype=dtype or parts[0].variable_dtype, **kwargs)
         for kernel in parts:
             if kernel.variable_dtype != self.variable_dtype:

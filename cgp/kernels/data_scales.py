@@ -13,6 +13,7 @@ _TONES = 8  # peaks of a periodogram among which starts of a frequency are drawn
 _MOST_DIMENSIONS = 3  # over which tones are looked for
 _SAME_TONE = 1.5  # cycles over the span, within which a tone belongs to another term
 _ROUNDING = 1e-13  # of z, below which deviations are rounding
+_TOGETHER = 0.1  # of the pairs of an output with itself, for a moment of two outputs
 _LONGEST = 20_000  # points from which scales are taken: beyond it a stretch in the middle
 
 
@@ -31,7 +32,7 @@ class DataScales:
         slow: Sequence[float] = (),
         outputs: int | None = None,
     ):
-        self.slow, self.outputs = dict(enumerate(slow)), outputs
+        self.slow, self.outputs = dict(enumerate(slow)), outputs or 1
         measured = ~np.isnan(z).all(axis=0)
         self.x, self.z = x[measured], z[:, measured]
 
@@ -169,10 +170,12 @@ class DataScales:
     @cached_property
     def _by_output(self) -> np.ndarray:
         """The targets of P outputs, `[B/P, P, N]`."""
-        return self.z.reshape(-1, self.outputs or 1, self.z.shape[-1])
+        return self.z.reshape(-1, self.outputs, self.z.shape[-1])
 
     def of_outputs(self, numbers: Sequence[int]) -> "DataScales":
         """The scales of some outputs alone, as series of one signal."""
+        if self.outputs == 1:
+            return self
         z = self._by_output[:, list(numbers)].reshape(-1, self.z.shape[-1])
         return DataScales(self.x, z, [self.slow[degree] for degree in sorted(self.slow)])
 
@@ -182,10 +185,13 @@ class DataScales:
         They are lower trapezoidal in the order of outputs that begins with the reference, whose
         first gain is 1, with a positive diagonal.
         """
-        z = self._by_output
-        z = z - np.nan_to_num(np.nanmean(z, axis=-1, keepdims=True)) if z.size else z
-        present, z = ~np.isnan(z), np.nan_to_num(z)
+        z = self._by_output - series_means(self._by_output)[..., None]
+        present = ~np.isnan(z)
         pairs = np.einsum("bpn,bqn->pq", present.astype(float), present.astype(float))
+        if np.min(pairs) < _TOGETHER * np.max(pairs):
+            z = self._filled(z)
+            pairs = np.full(pairs.shape, float(len(z) * z.shape[-1]))
+        z = np.nan_to_num(z)
         moments = np.einsum("bpn,bqn->pq", z, z.conj()) / np.maximum(pairs, 1.0)
         powers, vectors = np.linalg.eigh(moments)  # the largest last
         first = first if first + rank <= len(powers) else 0
@@ -199,12 +205,32 @@ class DataScales:
         # A reference that hardly receives a source would leave the other gains without bound.
         least = max(0.05 * float(np.max(np.abs(gains))), 1e-300)
         np.fill_diagonal(gains, np.maximum(np.abs(diagonal), least))
+        below = np.tril(np.ones(gains.shape, bool), -1)
+        gains[below & (gains == 0)] = 0.1 * least  # where the gradient by a gain is zero too
         mixing = np.empty_like(gains)
         mixing[order] = gains / gains[0, 0]
         return mixing
 
+    def _filled(self, z: np.ndarray) -> np.ndarray:
+        """Series `[..., N]`, interpolated between samples where x is a line; else as they are.
+
+        Outputs that are seldom observed together then tell how they go together.
+        """
+        if self.x.shape[1] != 1:
+            return z
+        x, filled = self.x[:, 0], z.reshape(-1, z.shape[-1]).copy()
+        order = np.argsort(x, kind="stable")
+        for series in filled:
+            known = order[~np.isnan(series[order])]
+            if known.size:
+                series[:] = np.interp(x, x[known], series[known], complex(np.nan), complex(np.nan))
+        return filled.reshape(z.shape)
+
     def source(self, mixing: np.ndarray) -> "DataScales":
-        """The scales of the first source, by least squares from outputs that receive it so."""
+        """The scales of the first source, by least squares from outputs that receive it so.
+
+        Sources have one kernel, so that one of them is enough.
+        """
         gains = mixing[:, 0][:, None]
         present = ~np.isnan(self._by_output)
         received = np.sum(np.nan_to_num(self._by_output) * gains.conj(), axis=1)
@@ -281,15 +307,28 @@ class StartRules:
         finally:
             self.scales = before
 
-    def noise_variance(self, group: int = 0) -> float:
+    def noise_variance(self, output: int | None = None) -> float:
         """A noise variance: the floor of the periodogram; drawn, 1e-6 to 1 of the variance of z.
 
-        Of outputs it is the floor of the one of this number, as each has a group of noise.
+        Of several outputs it is that of the one of this number, or the mean over all.
         """
         if self.draw is None:
-            scales = self.scales
-            return scales.of_outputs([group]).noise if scales.outputs else scales.noise
+            outputs = range(self.scales.outputs) if output is None else [output]
+            return float(np.mean([self.scales.of_outputs([p]).noise for p in outputs]))
         return float(self.scales.variance * 10.0 ** (-6.0 * self.uniform()))
+
+    def mixing(self, rank: int, reference: int) -> np.ndarray:
+        """Gains of the next sources, `[P, R]`; drawn, within half a decade and a quarter turn."""
+        mixing = self.scales.mixing(self.sources_taken, rank, reference)
+        self.sources_taken += rank
+        if self.draw is None:
+            return mixing
+        for element in np.argwhere(mixing != 0):
+            scale, turn = self.scattered(1.0, 1.0), np.exp(1j * np.pi * (self.uniform() - 0.5))
+            is_fixed = tuple(element) == (reference, 0)
+            is_positive = mixing[*element].imag == 0 and element[1] > 0
+            mixing[*element] *= 1.0 if is_fixed else scale * (1.0 if is_positive else turn)
+        return mixing
 
     def lengthscale(self) -> Any:
         """A length scale between spacing and span, on the log scale.

@@ -169,9 +169,7 @@ class Coregionalized(_KernelOfOutputs, UnaryCombination):
 
         Each kernel takes the next eigenvectors of the covariance of the data over outputs.
         """
-        scales = rules.scales
-        mixing = scales.mixing(rules.sources_taken, self.rank, self.reference)
-        rules.sources_taken += self.rank
+        scales, mixing = rules.scales, rules.mixing(self.rank, self.reference)
         if is_selected(self.mixing):
             yield self.mixing, mixing
         else:

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import cgp
+from cgp.gp.starts import candidates, start_left_out
 from cgp.kernels import (
     RBF,
     Coregionalized,
@@ -16,6 +17,7 @@ from cgp.kernels import (
     Rotation,
     WidelyLinear,
 )
+from cgp.kernels.data_scales import DataScales
 from tests.gp.differences import assert_are_differences
 from tests.reference import gaussian_process as dense
 
@@ -277,6 +279,128 @@ def test_what_takes_the_posterior_of_outputs(kind):
             call()
 
 
+@pytest.mark.parametrize("noise", [NOISES, 0.1], ids=["of each", "of all"])
+@pytest.mark.parametrize("make", [proper, improper], ids=["proper", "improper"])
+def test_does_a_long_stream_go_on_from_a_file(make, noise, tmp_path):
+    """Its first samples have been dropped, and known noise comes with each value."""
+    gp = cgp.StateSpaceGP(make(), noise)
+    rng = np.random.default_rng(0)
+    x = np.cumsum(rng.uniform(0.1, 0.5, 1300))
+    z = rng.normal(size=(1300, P)) + 1j * rng.normal(size=(1300, P))
+    known = rng.uniform(0.1, 1.0, (1300, P))
+    gp.process(x[:1290], z[:1290], noise_variance=known[:1290])
+    for i in range(1290, 1300):
+        step = gp.step(x[i], z[i], noise_variance=known[i])
+    again = cgp.StateSpaceGP(make(), noise)
+    again.process(x, z, noise_variance=known)
+    close(step.filtered.mean, again.predict(x[-1:])["mean"][0])
+    with pytest.raises(ValueError, match="samples that are still held"):
+        gp.predict(x[:1])
+    gp.save(tmp_path / "stream.keras")
+    loaded = keras.models.load_model(tmp_path / "stream.keras")
+    at = x[-1] + np.array([-0.05, 0.5])
+    close(loaded.predict(at)["mean"], gp.predict(at)["mean"])
+    close(loaded.step(x[-1] + 1.0, z[0]).nis, gp.step(x[-1] + 1.0, z[0]).nis)
+
+
+@KEEP
+def test_have_values_groups_of_noise_of_another_number(kind):
+    kernel, groups = improper(), np.array([0, 1, 0])
+    known = np.random.default_rng(3).uniform(0.1, 0.5, Z.shape)
+    covariances, _ = reference(kernel, np.array([0.1, 0.4])[groups] + known)
+    gp = kind(kernel, noise_variance=[0.1, 0.4])
+    value = gp.log_marginal_likelihood(T, Z, noise_variance=known, noise_groups=groups)
+    close(value, dense.log_marginal_likelihood(Z.ravel(), *covariances))
+    if kind is cgp.StateSpaceGP:
+        for t, z, v in zip(T, Z, known, strict=True):
+            step = gp.step(t, z, noise_variance=v, noise_groups=groups)
+        batch = cgp.StateSpaceGP(kernel, noise_variance=[0.1, 0.4])
+        batch.condition(T, Z, noise_variance=known, noise_groups=groups)
+        close(step.filtered.mean, batch.predict(T[-1:])["mean"][0])
+    left_out = kind(Coregionalized(Matern12(), P), noise_variance=[None] * 5)
+    left_out.fit(T, Z, noise_groups=[0, 1, 4], epochs=1, verbose=0)
+    own = kind(kernel, noise_variance=NOISES)
+    with pytest.raises(ValueError, match=r"a value for each of 3 outputs, .* leave noise_groups"):
+        own.log_marginal_likelihood(T, Z, noise_groups=[2, 0, 1])
+    if kind is cgp.StateSpaceGP:
+        with pytest.raises(ValueError, match="leave noise_groups out"):
+            own.step(0.0, Z[0], noise_groups=[2, 0, 1])
+
+
+def stations(together):
+    """A source received at 120 places, by all outputs at each or by one after another."""
+    truth = Coregionalized(Matern32(2.0, 6.0) * Rotation(0.05), P, mixing=[1.0, 0.5j, -1.6 + 1.2j])
+    t = np.arange(120.0) * 0.4
+    z = cgp.StateSpaceGP(truth, 0.02).sample(t, seed=3, observed=True)[0]
+    if not together:
+        z[np.arange(120)[:, None] % P != np.arange(P)] = np.nan
+    return truth, t, z
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["together", "one after another"])
+def test_are_gains_learned_of_outputs_that_are_never_seen_together(together):
+    truth, t, z = stations(together)
+    gp = cgp.StateSpaceGP(Coregionalized(Matern32() * Rotation(), P))
+    gp.fit(t, z, verbose=0)
+    np.testing.assert_allclose(gp.kernel.mixing.numpy(), truth.mixing.numpy(), atol=0.25)
+    likely = cgp.StateSpaceGP(truth, 0.02).log_marginal_likelihood(t, z)
+    assert gp.log_marginal_likelihood() > likely
+
+
+def test_are_restarts_from_other_gains():
+    _, t, z = stations(together=True)
+    gp = cgp.StateSpaceGP(Coregionalized(Matern32() * Rotation(), P))
+    data = gp.data_of(t, z)
+    scales = start_left_out(gp, data)
+    drawn = candidates(gp, scales, 2, seed=0)
+    place = [v.path for v in gp.trainable_variables].index(gp.kernel.mixing.variable.path)
+    start = sum(v.shape.num_elements() for v in gp.trainable_variables[:place])
+    gains = np.array([point[start : start + 4] for point in drawn])
+    assert np.all(np.std(gains, axis=0) > 0.05)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("reference", [0, 2])
+def test_do_gains_start_from_those_of_sources_without_noise(rank, reference):
+    """White sources, so that the moments over outputs are the mixing matrix times its adjoint."""
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(4, rank)) + 1j * rng.normal(size=(4, rank))
+    sources = rng.normal(size=(rank, 20000)) + 1j * rng.normal(size=(rank, 20000))
+    sources -= sources.mean(axis=1, keepdims=True)
+    scales = DataScales(np.arange(20000.0)[:, None], mixing @ sources, outputs=4)
+    start = scales.mixing(0, rank, reference)
+    moments = (mixing @ sources) @ (mixing @ sources).conj().T
+    expected = moments / moments[reference, reference].real
+    actual = start @ start.conj().T
+    np.testing.assert_allclose(actual, expected, atol=1e-6 * np.max(np.abs(expected)))
+    assert start[reference, 0] == pytest.approx(1.0)
+    Coregionalized(RBF(), 4, rank=rank, reference=reference, mixing=start)  # of its form
+
+
+def test_is_an_output_without_targets_refused_by_a_fit_alone():
+    z = Z.copy()
+    z[:, 1] = np.nan
+    gp = cgp.StateSpaceGP(proper(), NOISES)
+    gp.condition(T, z)  # what the others tell of it
+    with pytest.raises(ValueError, match="every target of output 1 is missing"):
+        gp.fit(T, z)
+
+
+def test_are_columns_of_tables_the_same():
+    import pandas as pd
+
+    z = pd.DataFrame(Z, columns=list("abc"))
+    gp = cgp.StateSpaceGP(proper(), NOISES)
+    known = pd.DataFrame(np.full(Z.shape, 0.1), columns=list("abc"))
+    gp.condition(T, z, noise_variance=known)
+    with pytest.raises(ValueError, match="labels differ, such as"):
+        gp.condition(T, z, noise_variance=known[list("cba")])
+    frame = cgp.to_frame(gp.posterior(NEW[:3]))
+    assert len(frame) == 3
+    assert "mean_2" in frame
+    assert len(cgp.to_frame(cgp.StateSpaceGP(proper(), NOISES).process(T, Z))) == 14
+
+
 REFUSED = {
     "transposed": (
         lambda gp: gp.condition(T, Z.T),
@@ -310,6 +434,10 @@ REFUSED_MODELS = {
     "one number a step": (
         lambda: cgp.StateSpaceGP(proper(), 0.1).step(0.0, 1.0 + 0j),
         r"z must be \[3\], a value of each output",
+    ),
+    "fewer rows than places": (
+        lambda: cgp.StateSpaceGP(proper(), 0.1).process(T[1:], Z),
+        r"z must be \[T, 3\], a row for each of the 13 places of x",
     ),
     "a block the other way round": (
         lambda: cgp.StateSpaceGP(proper(), 0.1).process(T, Z.T),

@@ -238,7 +238,7 @@ class History(tf.Module):
             mean, chol = (
                 a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0] for a in moments
             )
-            series, n = self._stored.data.z.shape[0], mean.shape[-1]
+            series, n = self._stored.data.z.shape[0] // (self._process.outputs or 1), mean.shape[-1]
             sound = mean.shape == (series, n) and chol.shape == (series, n, n)
             if not sound or not all(np.isfinite(a).all() for a in (mean, chol)):
                 raise ValueError(

@@ -440,25 +440,31 @@ class PresentMatrices:
         self.markov = DiscretizedProcess(process)
         self.H = self.markov.emission().numpy()
         count = tuple(process.noise_variance.variable.shape)
-        # Of outputs the groups of all samples are one vector: each row of R has its own.
-        self._has_groups = bool(count) and process.outputs is None
+        self._has_groups = bool(count) and count != (process.outputs,)
         groups = SampleNoise(None, tf.range(count[0])) if self._has_groups else COMMON_NOISE
-        learned = self.markov.noise(groups)
-        learned = tf.experimental.numpy.moveaxis(
-            learned if self._has_groups else learned[None], 0, -1
-        )
-        self._learned_noise = learned.numpy()  # [m, m, 1], or of each group [m, m, G]
+        of_groups = self._has_groups and process.outputs is not None
+        learned = None if of_groups else self.markov.noise(groups).numpy()
+        # [m, m, 1], or of each group [m, m, G]; None where outputs have groups of their own.
+        self._learned_noise = learned
+        if learned is not None:
+            self._learned_noise = np.moveaxis(learned if self._has_groups else learned[None], 0, -1)
 
     def R(self, noise: SampleNoise) -> np.ndarray:
         """The covariance of the noise of samples `[V]`, or `[V, P]`, `[m, m, V]`."""
-        if self._process.outputs is not None and not noise.is_common:
+        R, outputs = self._learned_noise, self._process.outputs
+        if R is None:
             of_samples = self.markov.noise(noise.map(tf.constant)).numpy()
             return np.ascontiguousarray(np.moveaxis(of_samples, 0, -1))
-        R = self._learned_noise
         if noise.group is not None:
             R = np.ascontiguousarray(R[..., noise.group])
         if noise.variance is not None:  # circular: an equal part in each working component
-            known_variance = (noise.variance / len(R)).astype(R.dtype)
+            multiplicity = len(R) // (outputs or 1)
+            known_variance = (
+                noise.variance if outputs is None else np.moveaxis(noise.variance, -1, 0)
+            )
+            known_variance = (known_variance / multiplicity).astype(R.dtype)
+            if outputs is not None:
+                known_variance = np.concatenate([known_variance] * multiplicity)[:, None]
             R = R + np.eye(len(R), dtype=R.dtype)[..., None] * known_variance
         return R
 

@@ -375,7 +375,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         Args:
             x: Its place, a number: not before the previous sample, or with a `horizon` within the
                 latest samples, which are then taken again, as if it had come in order.
-            z: The observation, a complex number, or `[B]` of B series; NaN where missing.
+            z: The observation, a complex number, or `[B]` of B series; of P outputs `[P]` or
+                `[B, P]`. NaN where missing.
             missing: Bool, or `[B]`: True where missing.
             noise_variance: A number or `[B]`; as for `condition`.
             noise_groups: A number or `[B]`; as for `condition`.
@@ -463,7 +464,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
         Args:
             x: Their places `[T]`, in order, the first not before the previous sample.
-            z: Observations, complex, `[T]`, or `[B, T]` of B series; NaN where missing.
+            z: Observations, complex, `[T]` or `[B, T]`; of P outputs `[T, P]` or `[B, T, P]`.
             missing: As for `condition`.
             noise_variance: As for `condition`.
             noise_groups: As for `condition`.

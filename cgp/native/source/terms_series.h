@@ -53,8 +53,8 @@ struct Problem {
         longest = step > longest ? step : longest;
       }
     is_valid = state_space::is_valid(process) && is_resolved(process, longest);
-    if (noises == 1) is_valid &= is_positive_and_finite(noise[0]);
-    for (int64_t b = 0; noises > 1 && b < batch; ++b)
+    if (variances.size() == 1) is_valid &= is_positive_and_finite(noise[0]);
+    for (int64_t b = 0; variances.size() > 1 && b < batch; ++b)
       for (int64_t t = 0; t < count; ++t)
         is_valid &= !is_seen(z[b * count + t]) || is_positive_and_finite(noise_of(b)[t]);
   }
