@@ -88,8 +88,6 @@ class GaussianProcess(Parameterized, Model):
         self.has_weak_prior = not self._noise_prior_is_given and self.noise_variance.initial is None
         shape = tuple(self.noise_variance.variable.shape)
         self._group_count = shape[0] if shape else None  # of groups with a noise variance each
-        self.noise_is_by_output = None not in (self._group_count, kernel.outputs)
-        self.noise_is_by_output &= self._group_count == kernel.outputs
         parameters = self.named_hyperparameters().values()
         self._with_priors = tuple(p for p in parameters if p.prior is not None)
         self._process = SignalPlusNoise(
@@ -208,6 +206,11 @@ class GaussianProcess(Parameterized, Model):
     def observation_model(self) -> SignalPlusNoise:
         """The signal plus its noise, whose covariances and densities all methods compute."""
         return self._process
+
+    @property
+    def noise_is_by_output(self) -> bool:
+        """Whether each of several outputs has a noise variance of its own."""
+        return self._process.noise_is_by_output
 
     def _named_layers(self) -> list[tuple[str, Parameterized]]:
         means = [] if self.mean is None else [(self.mean.prefix, self.mean)]

@@ -23,16 +23,21 @@ def by_outputs(a: tf.Tensor, outputs: int | None) -> tf.Tensor:
     return tf.reshape(a, tf.concat([tf.shape(a)[:-1], [-1, outputs]], axis=0))
 
 
+def rows_of_outputs(a: tf.Tensor, outputs: int) -> tf.Tensor:
+    """Values at such points, `[B, N P]`, as a row for each output, `[B P, N]`."""
+    rows = tf.linalg.matrix_transpose(by_outputs(a, outputs))  # rearranged, not conjugated
+    return tf.reshape(rows, [-1, tf.shape(rows)[-1]])
+
+
 def series_of_outputs(x: tf.Tensor, z: tf.Tensor, outputs: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Points `[X, N P, D + 1]` and values `[B, N P]` as those of B P series, one for each output.
 
     Returns:
         `[X, N, D]`, or `[B P, N, D]` where series have points of their own, and `[B P, N]`.
     """
-    z = tf.linalg.matrix_transpose(by_outputs(z, outputs))  # rearranged, not conjugated
     x = x[:, ::outputs, :-1]
     x = x if x.shape[0] == 1 else tf.repeat(x, outputs, axis=0)
-    return x, tf.reshape(z, [-1, tf.shape(z)[-1]])
+    return x, rows_of_outputs(z, outputs)
 
 
 def check_columns(

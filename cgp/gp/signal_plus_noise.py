@@ -79,6 +79,11 @@ class SignalPlusNoise:
         return self._covariance_function.outputs
 
     @property
+    def noise_is_by_output(self) -> bool:
+        """Whether each of several outputs has a noise variance of its own."""
+        return tuple(self.noise_variance.variable.shape) == (self.outputs,)
+
+    @property
     def weights(self) -> list[keras.Variable]:
         """The weights that covariances of observations depend on.
 

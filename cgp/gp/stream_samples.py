@@ -210,8 +210,7 @@ class GaussianProcessCell(Cell):
         groups = tuple(process.noise_variance.variable.shape)
         self.outputs = process.outputs
         # Where each output has a group, the place in z tells it.
-        self.noise_is_by_output = bool(groups) and groups[0] == self.outputs
-        self.group_count = groups[0] if groups and not self.noise_is_by_output else None
+        self.group_count = groups[0] if groups and not process.noise_is_by_output else None
 
     def forget_samples(self) -> None:
         """Forgets the last inputs of the streams, which begin again."""
@@ -291,7 +290,7 @@ class GaussianProcessCell(Cell):
                 f"z must be [{axes}], a row for each of the {len(x)} places of x, got shape "
                 f"{z.shape}"
             )
-        if self.noise_is_by_output and sample.group is not None:
+        if self.process.noise_is_by_output and sample.group is not None:
             NoiseArguments(None, sample.group, outputs, outputs).check_groups()  # refuses them
 
         def in_streams(a: Any, name: str) -> Any:

@@ -46,11 +46,11 @@ class _KernelOfOutputs(Combination):
         number = np.asarray(x[..., -1])
         is_output = (number == np.round(number)) & (number >= 0) & (number < self.outputs)
         if x.shape[-1] < 2 or not is_output.all():
-            came = "" if x.shape[-1] < 2 else f" and the number {number[~is_output][0]:g}"
+            of_none = "" if x.shape[-1] < 2 else f" and the number {number[~is_output][0]:g}"
             raise ValueError(
                 f"points of a kernel of {self.outputs} outputs are [..., D + 1], the last "
                 f"coordinate the number of the output, 0 to {self.outputs - 1}, got shape "
-                f"{x.shape}{came}"
+                f"{x.shape}{of_none}"
             )
 
     def spectrum(self) -> Spectrum:
@@ -191,25 +191,16 @@ class Coregionalized(_KernelOfOutputs, UnaryCombination):
     def _received(self, x1: tf.Tensor, x2: tf.Tensor, of_source: Pair) -> Pair:
         """The moments of outputs, or their derivatives, from those of a source."""
         mixing = self.mixing.value
-        first, second = (tf.gather(mixing, _numbers(x)) for x in (x1, x2))
+        gains1, gains2 = (tf.gather(mixing, _numbers(x)) for x in (x1, x2))
         k, c = of_source
-        k = multiply(k, tf.reduce_sum(first * tf.math.conj(second), axis=-1))
-        return k, None if c is None else multiply(c, tf.reduce_sum(first * second, axis=-1))
+        k = multiply(k, tf.reduce_sum(gains1 * tf.math.conj(gains2), axis=-1))
+        return k, None if c is None else multiply(c, tf.reduce_sum(gains1 * gains2, axis=-1))
 
     def markov_form(self) -> MarkovForm:
         """The state-space form: the states of all sources, which every output observes."""
         form = self.kernel.markov_form()
         gains = tf.unstack(self.mixing.value[..., None], axis=1)  # [P, 1] of each source
-        return direct_sum(
-            [
-                form._replace(
-                    h=a * form.h,
-                    h_conj=None if form.h_conj is None else a * form.h_conj,
-                    coefficient=None,  # u + c conj(u) has another c once it is turned
-                )
-                for a in gains
-            ]
-        )
+        return direct_sum([_observed(form, a) for a in gains])
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -220,7 +211,8 @@ class Coregionalized(_KernelOfOutputs, UnaryCombination):
         gains = ", ".join(map(repr, self.own_parameters))
         return f"Coregionalized({self.kernel!r}, outputs={self.outputs}, {gains})"
 
-    spectrum = _KernelOfOutputs.spectrum  # not that of `markov_form`
+    # Methods of a class that has moments of its own replace inherited ones that follow from them.
+    spectrum = _KernelOfOutputs.spectrum
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -299,8 +291,8 @@ class Outputs(_KernelOfOutputs):
 
     def _of_one_output(self, x1: tf.Tensor, x2: tf.Tensor, pairs: Sequence[Pair]) -> Pair:
         """The moments of the kernel of an output between its own points, zero between others."""
-        number, other = _numbers(x1), _numbers(x2)
-        is_same, kernels = number == other, list(self._different())
+        number = _numbers(x1)
+        is_same, kernels = number == _numbers(x2), list(self._different())
         terms = []
         for kernel, (k, c) in zip(kernels, pairs, strict=True):
             is_kernel = tf.gather([part is kernel for part in self.parts], number)
@@ -312,16 +304,7 @@ class Outputs(_KernelOfOutputs):
         """The state-space form: the states of all kernels, each observed by its output."""
         forms = [kernel.markov_form() for kernel in self.parts]
         rows = tf.eye(self.outputs, dtype=forms[0].h.dtype)[..., None]
-        return direct_sum(
-            [
-                form._replace(
-                    h=row * form.h,
-                    h_conj=None if form.h_conj is None else row * form.h_conj,
-                    coefficient=None,
-                )
-                for form, row in zip(forms, tf.unstack(rows), strict=True)
-            ]
-        )
+        return direct_sum(list(map(_observed, forms, tf.unstack(rows))))
 
     def scale_parameters(self) -> list[Parameter] | None:
         """The parameters that scale all moments: the scales of all kernels together."""
@@ -331,7 +314,17 @@ class Outputs(_KernelOfOutputs):
     def __repr__(self) -> str:
         return f"Outputs([{', '.join(map(repr, self.parts))}])"
 
-    spectrum = _KernelOfOutputs.spectrum  # not that of `markov_form`
+    # Methods of a class that has moments of its own replace inherited ones that follow from them.
+    spectrum = _KernelOfOutputs.spectrum
+
+
+def _observed(form: MarkovForm, gains: tf.Tensor) -> MarkovForm:
+    """The form of P outputs that observe a process of one signal with gains `[P, 1]`."""
+    return form._replace(
+        h=gains * form.h,
+        h_conj=None if form.h_conj is None else gains * form.h_conj,
+        coefficient=None,  # u + c conj(u) has another c once it is turned
+    )
 
 
 def _numbers(x: tf.Tensor) -> tf.Tensor:
@@ -355,19 +348,19 @@ def _trapezoidal(outputs: int, rank: int, reference: int) -> Constraint:
     diagonal = [(order[q], q) for q in range(1, rank)]
 
     def forward(raw: tf.Tensor) -> tf.Tensor:
-        logs, parts = raw[..., : rank - 1], raw[..., rank - 1 :]
-        known = tf.broadcast_to(
+        logs, gains = raw[..., : rank - 1], raw[..., rank - 1 :]
+        constants = tf.broadcast_to(
             tf.constant([0.0, 1.0], raw.dtype), tf.concat([tf.shape(raw)[:-1], [2]], axis=0)
         )
-        elements = [known, tf.exp(logs)]
-        complex_elements = tf.complex(parts[..., 0::2], parts[..., 1::2])
-        pool = tf.concat([*map(as_complex, elements), complex_elements], axis=-1)
-        return tf.gather(pool, source, axis=-1)
+        real_elements = map(as_complex, (constants, tf.exp(logs)))
+        complex_elements = tf.complex(gains[..., 0::2], gains[..., 1::2])
+        elements = tf.concat([*real_elements, complex_elements], axis=-1)
+        return tf.gather(elements, source, axis=-1)
 
     def inverse(mixing: np.ndarray) -> np.ndarray:
         logs = [np.log(mixing[element].real) for element in diagonal]
-        parts = [part for e in below for part in (mixing[e].real, mixing[e].imag)]
-        return np.array([*logs, *parts])
+        gains = [number for e in below for number in (mixing[e].real, mixing[e].imag)]
+        return np.array([*logs, *gains])
 
     def contains(mixing: np.ndarray) -> bool:
         if mixing.shape != source.shape:

@@ -37,7 +37,7 @@ class Collapsed(NamedTuple):
     """What the log likelihood of the outputs has beside that of the source, real, `[B]`."""
 
 
-def collapsed(process: SignalPlusNoise, data: Data, noise_is_by_output: bool) -> Collapsed | None:
+def collapsed(process: SignalPlusNoise, data: Data) -> Collapsed | None:
     """The series of the source of data, as `cgp.gp.data` makes them; None where there are several.
 
     The kernel is a `Coregionalized` of rank 1, samples are of the value, and the noise is circular.
@@ -47,7 +47,7 @@ def collapsed(process: SignalPlusNoise, data: Data, noise_is_by_output: bool) ->
     if not is_one or process.noise_circularity is not None or not data.is_of_values:
         return None
     outputs, gains = kernel.outputs, kernel.mixing.value[:, 0]
-    noise = data.noise._replace(group=None) if noise_is_by_output else data.noise
+    noise = data.noise._replace(group=None) if process.noise_is_by_output else data.noise
     r = process.noise_variances(noise.map(lambda a: by_outputs(a, outputs)))
     r += tf.zeros([outputs], r.dtype)  # `[P]`, or `[1 or B, N, P]`
     z = by_outputs(data.z, outputs)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
-from cgp.gp.outputs import by_outputs, points_of_outputs
+from cgp.gp.outputs import points_of_outputs, rows_of_outputs
 
 
 def in_rows(data: Data, outputs: int | None, noise_is_by_output: bool) -> Data:
@@ -26,8 +26,7 @@ def in_rows(data: Data, outputs: int | None, noise_is_by_output: bool) -> Data:
     def rows(a: tf.Tensor) -> tf.Tensor:
         """`[1 or B, N P]` -> `[B P, N]`."""
         a = tf.broadcast_to(a, tf.concat([[series], tf.shape(a)[1:]], axis=0))
-        a = tf.linalg.matrix_transpose(by_outputs(a, outputs))  # rearranged, not conjugated
-        return tf.reshape(a, [-1, tf.shape(a)[-1]])
+        return rows_of_outputs(a, outputs)
 
     return Data(
         data.x[:, ::outputs, :-1],

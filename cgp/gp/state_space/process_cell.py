@@ -440,7 +440,7 @@ class PresentMatrices:
         self.markov = DiscretizedProcess(process)
         self.H = self.markov.emission().numpy()
         count = tuple(process.noise_variance.variable.shape)
-        self._has_groups = bool(count) and count != (process.outputs,)
+        self._has_groups = bool(count) and not process.noise_is_by_output
         groups = SampleNoise(None, tf.range(count[0])) if self._has_groups else COMMON_NOISE
         of_groups = self._has_groups and process.outputs is not None
         learned = None if of_groups else self.markov.noise(groups).numpy()

@@ -260,7 +260,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
                 self._check_whittle(data)
             return whittle.log_likelihood(self._process, data, self.band)
         process, (data, correction) = self._process, self._sites.find(data)
-        of_source = collapsed(process, data, self.noise_is_by_output)
+        of_source = collapsed(process, data)
         process, data, correction = of_source or (process, self._in_rows(data), correction)
         if not self.parallel:
             native = native_likelihood.log_likelihood(process, data)

@@ -56,9 +56,10 @@ def from_kernel(
     x, step = tf.constant(start, real), tf.constant(spacing, real)
     F, Q = form.discretize(x, step)
     if not form.is_stationary and tf.executing_eagerly():
-        later = form.discretize(x + 7.0 * step, step)
+        matrices_later = form.discretize(x + 7.0 * step, step)
         if not all(
-            np.allclose(a, b, rtol=1e-6, atol=0.0) for a, b in zip((F, Q), later, strict=True)
+            np.allclose(a, b, rtol=1e-6, atol=0.0)
+            for a, b in zip((F, Q), matrices_later, strict=True)
         ):
             raise ValueError(
                 f"F and Q of {kernel!r} differ along x: give a LinearGaussian those of each step"
