@@ -43,12 +43,23 @@ def improper():
     return Coregionalized(source, P, mixing=GAINS) + Outputs([Matern12(0.1, 1.0)] * P)
 
 
+def one_source():
+    """Nothing but gains times an improper source, which a state space collapses to one series."""
+    source = WidelyLinear(Matern32(2.0, 1.5) * Rotation(0.3), 0.4j)
+    return Coregionalized(source, P, mixing=GAINS)
+
+
 def two_sources():
     mixing = [[1.0, 0.0], [0.3j, 0.5], [0.2, 0.1j]]
     return 0.5 * Coregionalized(Matern12(1.0, 2.0), P, rank=2, mixing=mixing) * Rotation(0.1)
 
 
-KERNELS = {"proper": proper, "improper": improper, "two sources": two_sources}
+KERNELS = {
+    "proper": proper,
+    "improper": improper,
+    "one source": one_source,
+    "two sources": two_sources,
+}
 
 
 def points(t):
