@@ -166,7 +166,8 @@ def compare(
     flexible, and BIC corrects for that where there are many data. Cross-validation measures
     prediction: each of the folds is left out of a fit of its own, from the values of the full fit,
     and predicted. Of inputs in one dimension each of K folds has every K-th point, except the first
-    and the last point, which would be extrapolated; of others the points are drawn.
+    and the last point, which would be extrapolated; of others the points are drawn. Of several
+    outputs a fold has such points of each output, at other places than of the output before it.
 
     The weights are found by stacking: the mixture of the predictions in cross-validation has the
     highest log density (Yao, Vehtari, Simpson & Gelman, Bayesian Analysis 13, 2018), among the
@@ -174,13 +175,15 @@ def compare(
     sure to be the best, and the mixture is the safer choice.
 
     Args:
-        models: `ExactGP` or `StateSpaceGP` by name. Each is compiled with `LBFGS` if it has not
-            been compiled, and left fitted to all data.
+        models: `ExactGP` or `StateSpaceGP` by name, all of one signal or of the same number of
+            outputs. Each is compiled with `LBFGS` if it has not been compiled, and left fitted to
+            all data.
         x: Inputs, as for `fit`.
         z: Complex targets, as for `fit`.
         missing: Bool, broadcast against z: True where missing.
-        noise_variance: The known part of the noise, a number or `[N]`, as for `fit`.
-        noise_groups: The group of each sample, `[N]`, as for `fit`.
+        noise_variance: The known part of the noise, a number or `[N]`, as for `fit`; of P outputs
+            broadcast against `[N, P]`.
+        noise_groups: The group of each sample, likewise, as for `fit`.
         folds: The number of parts that cross-validation leaves out in turn, at least 2.
         restarts: As for `fit`, for the fits to all data.
         seed: The seed of the starts that are drawn, and of folds in several dimensions.
@@ -203,8 +206,9 @@ def compare(
 
     Raises:
         TypeError: Other models, names that are no strings, data that a model refuses.
-        ValueError: No models, models that share hyperparameters, or data that a model refuses;
-            fewer than two folds, or points than folds. A note says of which model.
+        ValueError: No models, models that share hyperparameters or have other outputs, or data
+            that a model refuses; fewer than two folds, or points than folds. A note says of which
+            model.
 
     Example:
         >>> import numpy as np, cgp
@@ -216,18 +220,19 @@ def compare(
         >>> found.best
         'smooth'
     """
-    _check(models, folds)
-    check_labels(x, z, missing, NoiseArguments(noise_variance, noise_groups))
+    outputs = _checked_outputs(models)
+    check_whole(folds, "folds", least=2)
+    check_labels(x, z, missing, NoiseArguments(noise_variance, noise_groups), outputs=outputs)
     targets = np.array(as_observations(z, missing, "complex128", promote=True))
-    as_inputs_and_targets(x, targets, None, "float64")  # may refuse them
+    as_inputs_and_targets(x, targets, None, "float64", outputs)  # may refuse them
     if not np.nansum(np.abs(targets)) > 0:
         raise ValueError(
             "the targets are all zero or missing: errors relative to them have no size"
         )
     noise: dict[str, Any] = {"noise_variance": noise_variance, "noise_groups": noise_groups}
-    points = targets.shape[-1:]
-    noise = {name: np.broadcast_to(a, points) for name, a in noise.items() if a is not None}
-    left_out = _folds(np.asarray(x, float), targets, folds, seed)
+    samples = targets.shape[-1 if outputs is None else -2 :]
+    noise = {name: np.broadcast_to(a, samples) for name, a in noise.items() if a is not None}
+    left_out = _folds(np.asarray(x, float), targets, folds, seed, outputs)
     shown = 1 if where_watched(verbose) else 0
     bar = keras.utils.Progbar(len(models), verbose=shown, unit_name="model")
     fit_scores: dict[str, dict[str, Any]] = {}
@@ -262,7 +267,8 @@ def _eligible(errors_db: np.ndarray) -> np.ndarray:
     return errors_db <= np.nanmin(errors_db) + _LARGEST_EXCESS_ERROR_DB
 
 
-def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:
+def _checked_outputs(models: Mapping[str, MaximumLikelihoodGP]) -> int | None:
+    """The number of outputs of all models, None for one signal; raises where they differ."""
     if not isinstance(models, Mapping) or not models:
         raise ValueError(f"models must be a dictionary of at least one, got {models!r}")
     for name, model in models.items():
@@ -270,11 +276,13 @@ def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:
             raise TypeError(f"the name of a model must be a string, got {name!r}")
         if not isinstance(model, MaximumLikelihoodGP):
             raise TypeError(f"the model {name!r} must be an ExactGP or StateSpaceGP, got {model!r}")
-        if model.kernel.outputs is not None:
-            raise ValueError(
-                f"compare is of models of one signal, and {name!r} has {model.kernel.outputs} "
-                "outputs: fit each, leave values out by missing=, and score their predictions"
-            )
+    names = {model.kernel.outputs: name for name, model in models.items()}
+    if len(names) > 1:
+        counts = (f"{name!r} has {count or 'one signal'}" for count, name in names.items())
+        raise ValueError(
+            f"the models must have the same number of outputs, but {' and '.join(counts)}: a "
+            "process of each output by itself is Outputs([kernel, ...])"
+        )
     owners: dict[int, str] = {}
     for name, model in models.items():
         for variable in model.variables:
@@ -284,22 +292,33 @@ def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:
                     f"the models {owner!r} and {name!r} share {variable.path}: a fit of the one "
                     "would change the other, so give each kernels and means of its own"
                 )
-    check_whole(folds, "folds", least=2)
+    return next(iter(names))
 
 
-def _folds(x: np.ndarray, z: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Which points each fold leaves out, bool, `[folds, N]`."""
-    present = np.flatnonzero(~np.isnan(z).all(axis=tuple(range(z.ndim - 1))))
+def _folds(
+    x: np.ndarray, z: np.ndarray, folds: int, seed: int, outputs: int | None = None
+) -> np.ndarray:
+    """Which samples each fold leaves out, bool, `[folds, N]`, or `[folds, N, P]` of P outputs."""
+    samples = z.shape[-1 if outputs is None else -2 :]
+    present = ~np.isnan(z).all(axis=tuple(range(z.ndim - len(samples))))
+    columns = present.reshape(len(present), -1)
+    left_out = np.zeros((folds, *columns.shape), bool)
     line = x if x.ndim == 1 else x[..., 0] if x.shape[-1] == 1 else None
-    if line is not None and line.ndim == 1:
-        inside = present[np.argsort(line[present], kind="stable")][1:-1]
-    else:
-        inside = generator_of(seed).permutation(present)
-    if len(inside) < folds:
-        raise ValueError(f"{folds} folds need as many points between the ends, got {len(inside)}")
-    left_out = np.zeros((folds, z.shape[-1]), bool)
-    left_out[np.arange(len(inside)) % folds, inside] = True
-    return left_out
+    rng = generator_of(seed)
+    for output, column in enumerate(columns.T):
+        inside = np.flatnonzero(column)
+        if line is not None and line.ndim == 1:
+            inside = inside[np.argsort(line[inside], kind="stable")][1:-1]
+        else:
+            inside = rng.permutation(inside)
+        if len(inside) < folds:
+            of_output = "" if columns.shape[1] == 1 else f" of output {output}"
+            raise ValueError(
+                f"{folds} folds need as many points between the ends{of_output}, got {len(inside)}"
+            )
+        # Other outputs are left out at other places, where this one tells what they show.
+        left_out[(np.arange(len(inside)) + output) % folds, inside, output] = True
+    return left_out.reshape(folds, *samples)
 
 
 def _scores_of_fit(model: MaximumLikelihoodGP, z: np.ndarray) -> dict[str, Any]:
@@ -332,11 +351,12 @@ def _cross_validated(
                 warnings.simplefilter("ignore", RuntimeWarning)
                 # The same shapes in every fold: nothing is compiled again.
                 model.fit(x, np.where(fold, z.dtype.type(np.nan), z), verbose=0, **noise)
-            x_fold = points[fold] if points.ndim == 1 else points[..., fold, :]
-            noise_fold = {name: argument[fold] for name, argument in noise.items()}
+            rows = fold if fold.ndim == 1 else fold.any(axis=1)
+            x_fold = points[rows] if points.ndim == 1 else points[..., rows, :]
+            noise_fold = {name: argument[rows] for name, argument in noise.items()}
             predicted = marginals(model.predict(x_fold, observed=True, **noise_fold))
-            for moment, of_fold in zip(predictions, predicted, strict=True):
-                moment[..., fold] = of_fold
+            for moment, of_rows in zip(predictions, predicted, strict=True):
+                moment[..., fold] = of_rows[..., fold[rows]]
     finally:
         model.set_weights(fitted)
         model.condition(x, z, **noise)

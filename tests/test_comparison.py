@@ -6,7 +6,16 @@ import pytest
 import cgp
 from cgp.comparison import _eligible, _folds, mixture, stacking
 from cgp.distributions import Marginals
-from cgp.kernels import RBF, Matern12, Matern52, Rotation, Zero
+from cgp.kernels import (
+    RBF,
+    Coregionalized,
+    Matern12,
+    Matern32,
+    Matern52,
+    Outputs,
+    Rotation,
+    Zero,
+)
 from tests.gp.problems import complex_normals
 
 
@@ -172,6 +181,42 @@ def test_do_folds_leave_the_ends_and_what_is_missing_alone():
     np.testing.assert_array_equal(result, [[0, 0, 0, 1, 0, 1], [1, 0, 0, 0, 0, 0]])
     plane = _folds(np.zeros((6, 2)), z, 2, 0)
     np.testing.assert_array_equal(plane.sum(axis=0), [1, 1, 0, 1, 1, 1])
+
+
+def test_do_folds_of_outputs_leave_out_each_at_places_of_its_own():
+    x, z = np.arange(6.0), np.ones((6, 2), complex)
+    z[2, 1] = np.nan
+    result = _folds(x, z, 2, 0, outputs=2)
+    np.testing.assert_array_equal(result[:, :, 0], [[0, 1, 0, 1, 0, 0], [0, 0, 1, 0, 1, 0]])
+    np.testing.assert_array_equal(result[:, :, 1], [[0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 1, 0]])
+    plane = _folds(np.zeros((6, 2)), z, 3, 0, outputs=2)
+    np.testing.assert_array_equal(plane.sum(axis=0), ~np.isnan(z))
+
+
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_are_outputs_compared_by_what_the_others_tell(kind):
+    rng = np.random.default_rng(2)
+    x, gains = np.linspace(0.0, 6.0, 24), np.array([1.0, 0.5j, -0.8])
+    source = Coregionalized(Matern32(1.0, 0.5), outputs=3, mixing=gains)
+    z = cgp.ExactGP(source, 0.01).sample(x, seed=1)[0] + 0.1 * complex_normals(rng, 24, 3)
+    z[4:9, 1] = np.nan
+    models = {
+        "common": kind(Coregionalized(Matern32(), outputs=3)),
+        "alone": kind(Outputs([Matern32()] * 3)),
+    }
+    result = cgp.compare(models, x, z, folds=3, restarts=1, verbose=0)
+    assert result.best == "common"
+    assert result["common"].cv_error_db < result["alone"].cv_error_db - 3.0
+    assert result.predict(x[:2])["mean"].shape == (2, 3)
+    gp, left_out = models["common"], _folds(x, z, 3, 0, outputs=3)
+    fitted, errors = gp.get_weights(), []
+    for fold in left_out:
+        gp.set_weights(fitted)
+        gp.fit(x, np.where(fold, np.nan, z), verbose=0)
+        errors += list(np.abs(z - gp.predict(x)["mean"])[fold] ** 2)
+    power = np.mean(np.abs(z[left_out.any(axis=0)]) ** 2)
+    expected = 10 * np.log10(np.mean(errors) / power)
+    np.testing.assert_allclose(result["common"].cv_error_db, expected, atol=1e-3)
 
 
 @pytest.mark.parametrize(

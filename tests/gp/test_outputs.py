@@ -284,7 +284,10 @@ def test_what_takes_the_posterior_of_outputs(kind):
     assert "mean_2" in frame
     for call, message in (
         (lambda: cgp.plotting.spectrum(gp), "a spectrum is of one signal"),
-        (lambda: cgp.compare({"a": gp}, T, Z), "compare is of models of one signal"),
+        (
+            lambda: cgp.compare({"a": gp, "b": cgp.StateSpaceGP(Matern12())}, T, Z),
+            "'a' has 3 and 'b' has one signal: a process of each output by itself is Outputs",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             call()
