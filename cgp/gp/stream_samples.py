@@ -71,10 +71,16 @@ def as_block(
         of_samples = noise.of_data(z, real_dtype).map(np.asarray)
     if recent is not None:
         recent.check_block(np.asarray(as_array(x, "x")), real_dtype)
+    return checked_block(data._replace(noise=of_samples))
+
+
+def checked_block(data: Data) -> Data:
+    """Data of at most one batch axis as NumPy arrays, each series with inputs of its own."""
     x, z, batch = map(np.asarray, data[:3])
     if batch.size > 1:
         raise ValueError(f"z must be [T], or [B, T] of B streams, got batch axes {batch.tolist()}")
-    return Data(np.broadcast_to(x, (len(z), *x.shape[1:])), z, batch, of_samples)
+    x = np.broadcast_to(x, (len(z), *x.shape[1:]))
+    return Data(x, z, batch, data.noise.map(np.asarray))
 
 
 def _on_a_line(x: ArrayLike, z: np.ndarray, real_dtype: str) -> Data | None:

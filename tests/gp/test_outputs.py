@@ -439,7 +439,6 @@ def test_which_data_are_refused(kind, call, message):
 
 
 REFUSED_MODELS = {
-    "a window": (lambda: cgp.RecursiveGP(proper(), 0.1), "a RecursiveGP is of one signal"),
     "a mean": (lambda: cgp.ExactGP(proper(), 0.1, mean=cgp.means.Polynomial(0)), "mean is of one"),
     "Whittle": (
         lambda: cgp.StateSpaceGP(proper(), 0.1, likelihood="whittle"),

@@ -10,6 +10,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.distributions import Marginals, Step
 from cgp.distributions.forms import SecondMoments
+from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg.arguments import is_nan, nan
@@ -21,14 +22,19 @@ def serves(recursion: WindowRecursion) -> bool:
 
 
 def scan(
-    recursion: WindowRecursion, window: Window, x: tf.Tensor, z: tf.Tensor
+    recursion: WindowRecursion,
+    window: Window,
+    x: tf.Tensor,
+    z: tf.Tensor,
+    noise: SampleNoise = COMMON_NOISE,
 ) -> tuple[Window, Step]:
-    """`WindowRecursion.scan` of samples without noise of their own; a `Step` of `[B, T]`."""
+    """`WindowRecursion.scan`; a `Step` of `[B, T]`."""
     process, form = recursion.process, recursion.process.form
+    noise = noise.map(lambda a: tf.broadcast_to(a, tf.shape(z)))
     points = tf.concat([window.x, x], axis=1)
     cross = process.in_data_order(form.covariance(process.kernel.moments_matrix(points, x)))
     prior = process.marginal(x)
-    noise = process.with_noise(SecondMoments(tf.zeros([], z.dtype)))
+    of_noise = process.with_noise(SecondMoments(tf.zeros_like(z), None), noise)
     function = process.plus_function(tf.zeros_like(z), x)
     residual = tf.where(is_nan(z), nan(z.dtype), z - function)
     values = native.op("cgp_window_scan")(
@@ -39,18 +45,17 @@ def scan(
         cross=cross,
         k=tf.math.real(prior.k),
         c=prior.c_or_zeros(),
-        jitter=recursion.jitter(prior),
-        observed=_observed_variances(recursion, points),
+        jitter=recursion.jitter(prior, noise),
+        observed=_observed_variances(recursion, window, x, noise),
         z=form.split(residual[..., None]),
-        noise_k=tf.math.real(noise.k),
-        noise_c=noise.c_or_zeros(),
+        noise_k=tf.math.real(of_noise.k),
+        noise_c=of_noise.c_or_zeros() + tf.zeros_like(z),
         forgetting=tf.constant(recursion.forgetting, x.dtype),
     )
     size, age, chol, point, mean, filtered_mean, *moments = values
     mean, filtered_mean = (function + form.join(a)[..., 0] for a in (mean, filtered_mean))
     signal, filtered = SecondMoments(*moments[:2]), SecondMoments(*moments[2:])
-    observed = process.with_noise(SecondMoments(tf.cast(signal.k, z.dtype), signal.c))
-    (noise_of_points,) = window.noise  # of a model without groups
+    observed = process.with_noise(SecondMoments(tf.cast(signal.k, z.dtype), signal.c), noise)
     step = Step(
         Marginals(mean, tf.math.real(observed.k), observed.c_or_zeros()),
         tf.where(is_nan(z), nan(z.dtype), z - mean),
@@ -62,19 +67,31 @@ def scan(
         z=_gathered(tf.concat([window.z, z], axis=1), point),
         age=age,
         chol=chol,
-        noise=(_gathered(tf.concat([noise_of_points, tf.zeros_like(x[..., 0])], axis=1), point),),
+        noise=tuple(
+            _gathered(
+                tf.concat([held, tf.zeros_like(z, held.dtype) if a is None else a], axis=1), point
+            )
+            for held, a in zip(window.noise, noise, strict=False)
+        ),
     )
     # The op does not tell its shapes.
     after = tf.nest.map_structure(lambda a, b: tf.ensure_shape(a, b.shape), after, window)
     return after, tf.nest.map_structure(lambda a: tf.ensure_shape(a, z.shape), step)
 
 
-def _observed_variances(recursion: WindowRecursion, points: tf.Tensor) -> tf.Tensor:
-    """The prior variances of observations, `[B, N]`; zero, and not used, without forgetting."""
-    if recursion.forgetting == 1.0:
-        return tf.zeros_like(points[..., 0])
-    process = recursion.process
-    return tf.math.real(process.with_noise(process.marginal(points)).k)
+def _observed_variances(
+    recursion: WindowRecursion, window: Window, x: tf.Tensor, noise: SampleNoise
+) -> tf.Tensor:
+    """The prior variances of observations, held and of samples; zero, not used, if none forgets."""
+    held = SampleNoise(*window.noise)
+    pairs = []
+    for points, of_points in ((window.x, held), (x, noise)):
+        if recursion.forgetting == 1.0:
+            pairs.append(tf.zeros_like(points[..., 0]))
+        else:
+            prior = recursion.process.marginal(points)
+            pairs.append(tf.math.real(recursion.process.with_noise(prior, of_points).k))
+    return tf.concat(pairs, axis=1)
 
 
 def _gathered(values: tf.Tensor, point: tf.Tensor) -> tf.Tensor:

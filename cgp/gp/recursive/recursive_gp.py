@@ -14,11 +14,13 @@ from cgp.gp.data import Data, arranged, as_inputs_and_targets, checked_points, f
 from cgp.gp.fit_checks import check_several_samples
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments, SampleNoise
-from cgp.gp.posterior import Posterior, posterior, prior
+from cgp.gp.outputs import points_of_outputs
+from cgp.gp.posterior import posterior, prior
 from cgp.gp.recursive.budget import Budget
 from cgp.gp.recursive.sliding import Sliding
 from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_cell import WindowCell, completed_weights
+from cgp.gp.recursive.window_of_outputs import WindowOfOutputs
 from cgp.gp.recursive.window_recursion import (
     Growing,
     Policy,
@@ -28,7 +30,7 @@ from cgp.gp.recursive.window_recursion import (
     of_each_stream,
 )
 from cgp.gp.starts import start_left_out, undone_on_error
-from cgp.gp.stream_samples import as_block, forecast_at
+from cgp.gp.stream_samples import as_block, checked_block, forecast_at
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
@@ -70,6 +72,10 @@ class RecursiveGP(RunsOnline, GaussianProcess):
     signal at any inputs. Nothing is traced again as a stream goes on. `fit` learns the
     hyperparameters on the way; they may also be assigned or shared, and the factor is recomputed
     before it is used. `capacity`, `policy` and `forgetting` cannot be changed.
+
+    Of a kernel of P outputs a sample is a row of P values, NaN where an output is missing, and each
+    value is a point of the window: `capacity` counts values. Policies are the same, but nothing is
+    forgotten.
 
     The window is kept in non-trainable weights, made when the first data show the number of
     dimensions and of streams: a model that is saved in mid-stream, or into which its weights are
@@ -130,10 +136,11 @@ class RecursiveGP(RunsOnline, GaussianProcess):
                 "a marginalised trend belongs to all data, and a RecursiveGP drops some: give "
                 "Polynomial its coefficients, or add a kernel of large variance for the trend"
             )
-        if getattr(kernel, "outputs", None) is not None:
+        if getattr(kernel, "outputs", None) is not None and forgetting < 1.0:
             raise ValueError(
-                f"a RecursiveGP is of one signal, and the kernel has {kernel.outputs} outputs: a "
-                "StateSpaceGP takes their samples one after another, an ExactGP all at once"
+                f"forgetting is of one signal, and the kernel has {kernel.outputs} outputs: "
+                "multiply it by a Matern12 of variance 1, by which past and present are correlated "
+                "less and less"
             )
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
         super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
@@ -143,7 +150,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             self._process, self.capacity, _POLICIES[policy](self._process), self.forgetting
         )
         settings = {"capacity": self.capacity, "policy": policy, "forgetting": self.forgetting}
-        self.cell: WindowCell = WindowCell(
+        cell = WindowCell if kernel.outputs is None else WindowOfOutputs
+        self.cell: WindowCell = cell(
             recursion, self.variable_dtype, self._check_inputs, self.named_hyperparameters, settings
         )
         self.built = True
@@ -157,15 +165,16 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         self.cell = cell
         return self._make_stream(streams)
 
-    def _make_window_in_graph(self, streams: int | None, dimensions: int | None) -> None:
+    def _make_window_in_graph(self, streams: int | None, points: tf.Tensor) -> None:
         """Makes the window for a graph that is traced before there are data."""
-        if streams == 0 or dimensions is None:
+        coordinates = points.shape[-1]
+        if streams == 0 or coordinates is None:
             raise ValueError(
                 "the numbers of streams and of dimensions must be known when a graph is made: take "
                 "a first sample in before, with step(x, z)"
             )
         with tf.init_scope():
-            self._make_window(streams, dimensions)
+            self._make_window(streams, coordinates - self.cell.coordinates_besides_place)
 
     @property
     def size(self) -> int | np.ndarray:
@@ -225,7 +234,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         """Raises for inputs that the mean or the kernel refuses."""
         if self.mean is not None:
             self.mean.evaluate(tf.constant(x))
-        self.kernel.check_points(as_points(x, self.variable_dtype))
+        places, outputs = as_points(x, self.variable_dtype), self.kernel.outputs
+        self.kernel.check_points(places if outputs is None else points_of_outputs(places, outputs))
 
     def step(
         self,
@@ -242,8 +252,9 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
         Args:
             x: Its input: a number or `[D]`; `[B, D]` where each of B streams has its own.
-            z: The observation, a complex number, or `[B]`; NaN where missing.
-            missing: Bool, or `[B]`: True where missing. Nothing is taken in then.
+            z: The observation, a complex number, or `[B]`; of P outputs `[P]` or `[B, P]`. NaN
+                where missing.
+            missing: Bool, broadcast against z: True where missing. Nothing is taken in then.
             noise_variance: The known part of the noise of the observation, `E|n|²`, circular, in
                 squared units of z, a number or `[B]`; the learned noise variance is added to it.
             noise_groups: The group of the observation, an integer or `[B]`, for a model whose
@@ -254,11 +265,11 @@ class RecursiveGP(RunsOnline, GaussianProcess):
                 step says so in `outside_gate` (see `cgp.metrics.gate`).
 
         Returns:
-            `Step` of NumPy numbers, or arrays `[B]`: `predicted`
-            is the distribution of z, its own noise included, before it was seen, `innovation` z
-            less its predicted mean, `filtered` the distribution of the signal after z was seen;
-            `nis` is the normalised square of the innovation.
-            Distributions are `(mean, variance, pseudo_variance)`.
+            `Step` of NumPy numbers, or arrays `[B]`, of outputs `[P]` or `[B, P]`: `predicted` is
+            the distribution of z, its own noise included, before it was seen, `innovation` z less
+            its predicted mean, `filtered` the distribution of the signal after z was seen; `nis` is
+            the normalised square of the innovation. Distributions are
+            `(mean, variance, pseudo_variance)`.
 
         Raises:
             TypeError: A real observation, a complex input, another precision or likelihood.
@@ -284,14 +295,15 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
         Args:
             x: Inputs, `[T]`, `[T, D]`, or `[B, T, D]` where each of B streams has its own.
-            z: Observations, complex, `[T]` or `[B, T]`; NaN where missing.
+            z: Observations, complex, `[T]` or `[B, T]`; of P outputs `[T, P]` or `[B, T, P]`. NaN
+                where missing.
             missing: Bool, broadcast against z: True where missing.
             noise_variance: The known part of the noise, broadcast against z; as for `step`.
             noise_groups: The group of each observation, broadcast against z; as for `step`.
             verbose: 0 is silent, 1 or 2 a bar, "auto" one in a terminal or notebook if it is slow.
 
         Returns:
-            As `step`, stacked over time: arrays `[T]` or `[B, T]`.
+            As `step`, stacked over time: arrays `[T]` or `[B, T]`, of outputs `[T, P]`.
 
         Raises:
             TypeError, ValueError, NotPositiveDefiniteError: As for `step`. Nothing of the block has
@@ -391,17 +403,18 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         check_epochs(epochs, initial_epoch)
         check_whole(batch_size, "batch_size")
         noise = self.noise_arguments(noise_variance, noise_groups)
-        samples = as_block(x, z, missing, self.variable_dtype, noise=noise)
-        warn_of_short_series(*samples.z.shape)
+        values = self._block(x, z, missing, noise)
+        warn_of_short_series(*values.z.shape)
         if not np.any(self.size):  # given a window one sample is informative
-            check_several_samples(samples)
+            check_several_samples(values)
         with undone_on_error(self):
-            start_left_out(self, samples)
-            stream = self._stream_for(samples)
+            start_left_out(self, values)
+            stream = self._stream_for(values)
         with stream.restored_on_error() as before:
             arguments: dict[str, Any] = {"epochs": epochs, "initial_epoch": initial_epoch}
             arguments["callbacks"] = _with_restarts(callbacks, stream, initial_epoch)
-            history = super().fit(blocks_of(samples, batch_size), verbose=verbose, **arguments)
+            blocks = blocks_of(values, batch_size, self.kernel.outputs)
+            history = super().fit(blocks, verbose=verbose, **arguments)
             if history.diverged:  # the parameters are the best ones again
                 stream.restore(before)
                 of_samples = {"noise_variance": noise_variance, "noise_groups": noise_groups}
@@ -410,17 +423,14 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
     def train_step(self, data: tuple) -> dict[str, tf.Tensor]:
         """A gradient step on a block, which is then taken in."""
-        (x, z, *noise), *_ = data  # `train_on_batch((x, z))` has no noise of samples
-        x, z = as_inputs_and_targets(x, z, None, self.variable_dtype)
-        block = arranged(x, z, *noise)
-        with keras_private.loss_weighed(self, tf.shape(x)[0], tf.reduce_sum(block.counts)):
+        block = self._values_of_batch(*data[0])
+        with keras_private.loss_weighed(self, tf.shape(data[0][0])[0], tf.reduce_sum(block.counts)):
             super().train_step(data)
         cell, stream = self.cell, self.stream
         assert stream is not None
-        block = of_each_stream(block, stream.streams or 1, cell.dimensions)
+        block = of_each_stream(block, stream.streams or 1, cell.coordinates)
         # The loss and the training step have refreshed the windows already.
-        samples = Sample(block.z, block.x, None, block.noise.variance, block.noise.group)
-        state, step = cell.scan(stream.read(), samples)
+        state, step = cell.scan(stream.read(), cell.samples(block))
         check = tf.debugging.Assert(cell.is_sound(state, step), [cell.unsound])
         # Eagerly, an assertion that holds returns None.
         with tf.control_dependencies([] if check is None else [check]):
@@ -454,10 +464,10 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         """
         compile_as_usual(self)
         noise = self.noise_arguments(noise_variance, noise_groups)
-        samples = as_block(x, z, missing, self.variable_dtype, require_targets=True, noise=noise)
-        self._stream_for(samples)
+        values = self._block(x, z, missing, noise, require_targets=True)
+        self._stream_for(values)
         with self.cell.translated_errors():
-            block = blocks_of(samples, samples.z.shape[-1])
+            block = blocks_of(values, values.z.shape[-1], self.kernel.outputs)
             arguments = {"callbacks": callbacks, "return_dict": return_dict}
             return super().evaluate(block, verbose=verbose, **arguments)
 
@@ -471,26 +481,26 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         observed: bool = False,
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
-    ) -> Posterior:
+    ) -> ComplexNormal:
         """The posterior of the signal after the last sample, at any points; its prior before any.
 
         Arguments are as for `ExactGP.posterior`, x being `[M]`, `[M, D]`, or `[B, M, D]` where each
         of B streams has its own.
 
         Returns:
-            A `ComplexNormal` of `[M]` or `[B, M]`; as for `ExactGP.posterior`.
+            A `ComplexNormal` of `[M]` or `[B, M]`, of outputs `[M, P]`; as for `ExactGP.posterior`.
 
         Raises:
             TypeError: Complex inputs.
             ValueError: NaN inputs, or a shape that does not fit the stream.
         """
-        x_of_user, x = x, as_points(x, self.variable_dtype)
-        noise = self._noise_at(x_of_user, x, observed, noise_variance, noise_groups)
+        points = self.points(x)
+        noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
         if self.stream is None:
             if tf.executing_eagerly():
-                return prior(self._process, x, noise)
-            self._make_window_in_graph(None, x.shape[-1])  # for samples that come later
-        return self._posterior(x, *self._window_and_factor(), noise)
+                return self.of_outputs(prior(self._process, points, noise))
+            self._make_window_in_graph(None, points)  # for samples that come later
+        return self._posterior(points, *self._window_and_factor(), noise)
 
     def _window(self) -> Window:
         """The windows at the present hyperparameters."""
@@ -504,13 +514,13 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         return window, stored_cholesky(window.chol, self.cell.recursion.covariance(window))
 
     def _posterior(
-        self, x: tf.Tensor, window: Window, chol: tf.Tensor, noise: SampleNoise | None
-    ) -> Posterior:
+        self, points: tf.Tensor, window: Window, chol: tf.Tensor, noise: SampleNoise | None
+    ) -> ComplexNormal:
         assert self.stream is not None
         data = window.data(self.stream.streams is None)
-        x = checked_points(x, data)
+        points = flattened(checked_points(points, data), 2)
         conditioned = self.cell.recursion.conditioned(window, chol)
-        return posterior(self._process, data, conditioned, flattened(x, 2), noise)
+        return self.of_outputs(posterior(self._process, data, conditioned, points, noise))
 
     def _predicted(self, x: ArrayLike, observed: bool, noise: NoiseArguments) -> Marginals:
         moments = None
@@ -523,7 +533,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
     ) -> ComplexNormal:
         if self.stream is None:
             return super()._posterior_of_values(x, observed, noise_arguments)
-        points = as_points(x, self.variable_dtype)
+        points = self.points(x)
         noise = self._noise_at(x, points, observed, noise_arguments.variance, noise_arguments.group)
         window = self._window()
         return self._posterior(points, window, window.chol, noise)  # nobody asks for a gradient
@@ -532,27 +542,46 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         """The dictionary of `predict` at x; for inputs `(x, z)`, adds the loss of that block."""
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
-        x, z, *noise = inputs
-        x, z = as_inputs_and_targets(x, z, None, self.variable_dtype)
+        block = self._values_of_batch(*inputs)
         if self.stream is None:
-            streams = None if z.shape.rank == 1 else z.shape[0] or 0
-            self._make_window_in_graph(streams, x.shape[-1])
+            streams = None if block.is_single else block.z.shape[0] or 0
+            self._make_window_in_graph(streams, block.x)
         assert self.stream is not None
         window, chol = self._window_and_factor()
-        of_samples = noise[0] if noise else self.noise_arguments().of_data(z, self.variable_dtype)
-        block = arranged(x, z, of_samples)
-        block = of_each_stream(block, self.stream.streams or 1, self.cell.dimensions)
+        of_streams = of_each_stream(block, self.stream.streams or 1, self.cell.coordinates)
         parameters = self.named_hyperparameters().values()
-        self.add_loss(block_loss(self.cell.recursion, window, chol, block, parameters))
-        return as_dict(self._posterior(x, window, chol, None))
+        self.add_loss(block_loss(self.cell.recursion, window, chol, of_streams, parameters))
+        return as_dict(self._posterior(self.points(inputs[0]), window, chol, None))
 
-    def _stream_for(self, samples: Data) -> Stream:
+    def _values_of_batch(self, x: Any, z: Any, noise: SampleNoise | None = None) -> Data:
+        """A batch of `blocks_of`, or of a user without noise of samples, as data."""
+        x, z = as_inputs_and_targets(x, z, None, self.variable_dtype, self.kernel.outputs)
+        if noise is None:
+            noise = self.noise_arguments().of_data(z, self.variable_dtype)
+        return arranged(x, z, noise)
+
+    def _block(
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        missing: ArrayLike | None,
+        noise: NoiseArguments,
+        require_targets: bool = False,
+    ) -> Data:
+        """A block of samples, checked: NumPy arrays `[B, T]`, of P outputs `[B, T P]`."""
+        if self.kernel.outputs is not None:
+            values = self.data_of(x, z, missing, noise=noise, require_targets=require_targets)
+            return checked_block(values)
+        real = self.variable_dtype
+        return as_block(x, z, missing, real, noise=noise, require_targets=require_targets)
+
+    def _stream_for(self, values: Data) -> Stream:
         """The stream of a training block; the first block makes it."""
-        block = Sample(samples.z, samples.x, None, samples.noise.variance, samples.noise.group)
-        if samples.is_single:
+        block = self.cell.samples(values)
+        self.cell.admit(block.x)
+        if values.is_single:
             block = block.map(lambda a: a[0])
-        self.cell.admit(samples.x)
-        stream = self._stream_of(block, None if samples.is_single else len(samples.z), 1)
+        stream = self._stream_of(block, None if values.is_single else len(values.z), 1)
         stream.check_restored()
         stream.check(block)
         return stream

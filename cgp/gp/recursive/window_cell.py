@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.marginals import Marginals, Step
-from cgp.gp.data import SampleNoise, arranged, as_inputs_and_targets, check_squares, flattened
+from cgp.gp.data import Data, SampleNoise, arranged, as_inputs_and_targets, check_squares, flattened
 from cgp.gp.posterior import posterior
 from cgp.gp.recursive import native_scan
 from cgp.gp.recursive.budget import NUGGET
@@ -26,7 +26,7 @@ from cgp.linalg import NotPositiveDefiniteError, stored_cholesky
 from cgp.linalg.arguments import complex_dtype, has_positive_diagonal, is_nan
 from cgp.linalg.cholesky import check_factor
 from cgp.linalg.short_repr import short_repr
-from cgp.online.cell import Outputs, Piece, Sample
+from cgp.online.cell import Compiled, Outputs, Piece, Sample
 from cgp.online.steps import step_outputs
 from cgp.online.structure import structure_of
 from cgp.training.parameters import Parameter, values_by_name
@@ -85,6 +85,8 @@ class WindowCell(GaussianProcessCell):
     """
 
     variable_prefix = "window"
+    coordinates_besides_place = 0
+    """How many coordinates a point of the window has besides those of a place."""
     takes_any_batch = False
     traces_steps = False  # the op that scans a block is faster than a step
     unsound = "the window is not positive definite any more: it is as it was"
@@ -106,7 +108,7 @@ class WindowCell(GaussianProcessCell):
             self._extra = recursion.policy.empty(one_point)  # for its structure
         self._extra_fields = getattr(self._extra, "_fields", ())
         self.blank_is_current = not self._extra_fields
-        group = () if self.group_count is None else ("noise_group",)
+        group = ("noise_group",) if recursion.has_groups else ()
         self.State = window_state(*self._extra_fields, "noise_variance", *group)
 
     def sized_for(self, samples: Sample) -> "WindowCell":
@@ -115,7 +117,14 @@ class WindowCell(GaussianProcessCell):
 
     def sized_for_state(self, arrays: Mapping[str, Any]) -> "WindowCell":
         """The cell for the number of dimensions of points."""
-        return self.of_dimensions(np.shape(arrays["x"])[-1]) if "x" in arrays else self
+        if "x" not in arrays:
+            return self
+        return self.of_dimensions(np.shape(arrays["x"])[-1] - self.coordinates_besides_place)
+
+    @property
+    def coordinates(self) -> int:
+        """The number of coordinates of a point of the window."""
+        return (self.dimensions or 1) + self.coordinates_besides_place
 
     def of_dimensions(self, dimensions: int) -> "WindowCell":
         """The cell for places of D dimensions."""
@@ -160,7 +169,7 @@ class WindowCell(GaussianProcessCell):
 
     def blank_state(self, batch_size: int) -> Any:
         """Empty windows."""
-        return self.state(self.recursion.empty(batch_size, self.dimensions or 1, self.real_dtype))
+        return self.state(self.recursion.empty(batch_size, self.coordinates, self.real_dtype))
 
     def initial_state(self, batch_size: Any, sample: Sample | None = None) -> Any:
         """Empty windows at the present hyperparameters; the number of streams must be known."""
@@ -246,8 +255,9 @@ class WindowCell(GaussianProcessCell):
         """A state given by a user; its sizes are checked too."""
         points = len(WindowState._fields)
         if self.dimensions is None and isinstance(state, tuple | list) and len(state) >= points:
-            dimensions = np.shape(state[1])[-1:] or (1,)
-            return self.of_dimensions(dimensions[0]).checked_state(state)
+            coordinates = (np.shape(state[1])[-1:] or (1,))[0]
+            dimensions = max(1, coordinates - self.coordinates_besides_place)
+            return self.of_dimensions(dimensions).checked_state(state)
         state, streams = super().checked_state(state)
         if np.any((state.size < 0) | (state.size > self.recursion.capacity)):
             raise ValueError(
@@ -282,7 +292,8 @@ class WindowCell(GaussianProcessCell):
             )
         check_squares(state.z[used], self.real_dtype)
         if used.any():
-            self.range.admit(state.x[used][None])
+            places = state.x[used]
+            self.range.admit(places[None, :, : places.shape[-1] - self.coordinates_besides_place])
         if not self.blank_is_current:
             self.belongs(tf.nest.map_structure(tf.constant, state))
             return state
@@ -315,9 +326,19 @@ class WindowCell(GaussianProcessCell):
         """Asserts that places are in range, and that there is room."""
         largest = LARGEST[self.real_dtype]
         is_near = tf.reduce_all(tf.abs(sample.x) <= largest)  # false for NaN too
-        coming = tf.cast(tf.logical_not(is_nan(sample.z)), tf.int32)
+        observed = tf.cast(tf.logical_not(is_nan(sample.z)), tf.int32)
+        coming = tf.reduce_sum(tf.reshape(observed, [tf.shape(observed)[0], -1]), axis=-1)
         check = tf.debugging.Assert(is_near, [f"x must be {largest:.2g} at most, got", sample.x])
         return [check, *self.recursion.policy.room(self.window(state), coming)]
+
+    def values(self, samples: Sample) -> Data:
+        """Samples `[B, T]` as data."""
+        x, z = as_inputs_and_targets(samples.x, samples.z, None, self.real_dtype)
+        return arranged(x, z, SampleNoise(samples.noise_variance, samples.group))
+
+    def samples(self, values: Data) -> Sample:
+        """Data as samples: the inverse of `values`."""
+        return Sample(values.z, values.x, None, values.noise.variance, values.noise.group)
 
     def step(self, state: Any, sample: Sample) -> tuple[Any, Step]:
         """Predicts samples `[B]`, and takes them into the windows unless they are missing."""
@@ -327,12 +348,18 @@ class WindowCell(GaussianProcessCell):
 
     def scan(self, state: Any, samples: Sample) -> tuple[Any, Step]:
         """`step` for each of T samples, by the compiled op where it serves."""
-        window, x, z = self.window(state), *map(tf.convert_to_tensor, (samples.x, samples.z))
+        if not native_scan.serves(self.recursion):
+            return self.differentiable_scan(state, samples)
+        x, z = map(tf.convert_to_tensor, (samples.x, samples.z))
         noise = SampleNoise(samples.noise_variance, samples.group)
-        if noise.is_common and native_scan.serves(self.recursion):
-            window, step = native_scan.scan(self.recursion, window, x, z)
-        else:
-            window, step = self.recursion.scan(window, x, z, noise)
+        window, step = native_scan.scan(self.recursion, self.window(state), x, z, noise)
+        return self.state(window), step
+
+    def differentiable_scan(self, state: Any, samples: Sample) -> tuple[Any, Step]:
+        """`scan` by TensorFlow, which has gradients."""
+        x, z = map(tf.convert_to_tensor, (samples.x, samples.z))
+        noise = SampleNoise(samples.noise_variance, samples.group)
+        window, step = self.recursion.scan(self.window(state), x, z, noise)
         return self.state(window), step
 
     def follow(self, state: Any, samples: Sample) -> Piece:
@@ -340,18 +367,17 @@ class WindowCell(GaussianProcessCell):
 
         The windows are brought to the present hyperparameters first.
         """
-        recursion = self.recursion
-        x, z = as_inputs_and_targets(samples.x, samples.z, None, self.real_dtype)
+        recursion, block = self.recursion, self.values(samples)
         before = self.window(state)
-        coming = tf.reduce_sum(tf.cast(tf.logical_not(is_nan(z)), tf.int32), axis=-1)
+        coming = tf.reduce_sum(tf.cast(block.present, tf.int32), axis=-1)
         with tf.control_dependencies(recursion.policy.room(before, coming)):
             before = before._replace(x=tf.identity(before.x))
         window = recursion.refactorized(before)
         # From the window before: the window after has already moved with the hyperparameters.
         chol = stored_cholesky(window.chol, recursion.covariance(before))
-        loss = block_loss(recursion, window, chol, arranged(x, z), self._parameters().values())
-        window, step = recursion.scan(window._replace(chol=chol), x, z)
-        return Piece(self.state(window), step_outputs(step), loss)
+        loss = block_loss(recursion, window, chol, block, self._parameters().values())
+        after, step = self.differentiable_scan(self.state(window._replace(chol=chol)), samples)
+        return Piece(after, step_outputs(step), loss)
 
     def output_spec(self, samples: Sample) -> Outputs:
         """The shapes and dtypes of the moments of a piece."""
@@ -404,7 +430,7 @@ class WindowCell(GaussianProcessCell):
                 raise
             raise self.refusal() from error
 
-    def compiled(self, streams: int | None) -> "CompiledSteps":
+    def compiled(self, streams: int | None) -> Compiled | None:
         """The recursion by the compiled core, on arrays."""
         return CompiledSteps(self)
 

@@ -27,6 +27,7 @@ from cgp.distributions import Marginals, Step
 from cgp.distributions.forms import SecondMoments, as_matrices, clipped
 from cgp.gp.data import Data
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
+from cgp.gp.outputs import by_outputs
 from cgp.gp.posterior import Conditioned
 from cgp.gp.recursive.window import OneStepPrediction, Window, append_point, put_row, repeated
 from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened, log_density
@@ -145,14 +146,18 @@ class WindowRecursion:
         self.process, self.capacity = process, capacity
         self.policy, self.forgetting = policy, forgetting
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether each point has a group, whose noise variance is learned."""
+        return len(self.process.noise_variance.variable.shape) > 0
+
     def empty(self, streams: int, dimensions: int, real_dtype: str) -> Window:
         """The window of each stream before any sample."""
         real, complex_ = tf.as_dtype(real_dtype), complex_dtype(real_dtype)
         working = complex_ if self.process.is_proper else real
         rows = self.capacity * self.process.form.multiplicity
         chol = tf.eye(rows, batch_shape=[streams], dtype=working)
-        is_grouped = len(self.process.noise_variance.variable.shape) > 0
-        dtypes_of_noise = [real, tf.int32] if is_grouped else [real]
+        dtypes_of_noise = [real, tf.int32] if self.has_groups else [real]
         return Window(
             size=tf.zeros([streams], tf.int32),
             x=tf.zeros([streams, self.capacity, dimensions], real),
@@ -411,24 +416,29 @@ def _marginals(mean: tf.Tensor, moments: SecondMoments) -> Marginals:
 # --- blocks, and their predictive density given the window: the loss of a stream -----------------
 
 
-def blocks_of(samples: Data, size: int) -> tf.data.Dataset:
-    """Blocks of `size` samples as `RecursiveGP.call` takes them; the last one may be shorter."""
-    x, z = (tf.constant(a[0] if samples.is_single else a) for a in (samples.x, samples.z))
-    noise = samples.noise.map(tf.constant)
+def blocks_of(values: Data, size: int, outputs: int | None = None) -> tf.data.Dataset:
+    """Blocks of `size` samples as `RecursiveGP.call` takes them; the last one may be shorter.
+
+    Of P outputs a sample is P values.
+    """
+    x, z = (tf.constant(a[0] if values.is_single else a) for a in (values.x, values.z))
+    noise, length = values.noise.map(tf.constant), size * (outputs or 1)
 
     def cut(first: tf.Tensor) -> tuple:
-        of_block = noise.map(lambda a: a[:, first : first + size])
-        return ((x[..., first : first + size, :], z[..., first : first + size], of_block),)
+        of_noise = noise.map(lambda a: a[:, first : first + length])
+        places, of_block = x[..., first : first + length, :], z[..., first : first + length]
+        places = places if outputs is None else places[..., ::outputs, :-1]
+        return ((places, by_outputs(of_block, outputs), of_noise),)
 
-    return tf.data.Dataset.range(0, z.shape[-1], size).map(cut)
+    return tf.data.Dataset.range(0, z.shape[-1], length).map(cut)
 
 
-def of_each_stream(data: Data, streams: int, dimensions: int | None) -> Data:
+def of_each_stream(data: Data, streams: int, coordinates: int | None) -> Data:
     """A block with inputs for each stream, `[B, T, D]`; inputs that they share are repeated."""
     z = tf.ensure_shape(data.z, [streams, None])
     x = tf.broadcast_to(data.x, [streams, tf.shape(z)[1], tf.shape(data.x)[2]])
     noise = data.noise.map(lambda a: tf.broadcast_to(a, tf.shape(z)))
-    return data._replace(x=tf.ensure_shape(x, [streams, None, dimensions]), z=z, noise=noise)
+    return data._replace(x=tf.ensure_shape(x, [streams, None, coordinates]), z=z, noise=noise)
 
 
 def block_loss(

@@ -22,6 +22,7 @@ struct PriorOfBlock {
   const Complex<Real<T>>* c;   // E f², [steps]
   const Real<T>* jitter;       // rounding of variances, which counts as noise, [steps]
   const Real<T>* observed;     // E|f + n|² of all points, [points]
+  const Moments<Real<T>>* noise;  // of the block's observations, [steps]
 };
 
 // Rows without those of point i, `rows` to a point.

@@ -5,13 +5,13 @@ namespace cgp {
 
 template <class T>
 CGP_FOR_EACH_PROCESSOR bool scan(Window<T>& window, const PriorOfBlock<T>& prior, const T* z,
-                                 Moments<Real<T>> noise, Real<T> forgetting, Basis<T>* basis,
-                                 const Predictions<T>& to) {
+                                 Real<T> forgetting, Basis<T>* basis, const Predictions<T>& to) {
   using R = Real<T>;
   constexpr int m = kRowsOfPoint<T>;
   const R factor = 1 / std::sqrt(forgetting);
   for (int64_t t = 0; t < prior.steps; ++t) {
     if (forgetting != 1) window.forget(factor, prior.observed);
+    const Moments<R> noise = prior.noise[t];
     Sample<T> sample = window.predict(prior, noise, t);
     Vector<T> target;
     for (int a = 0; a < m; ++a) {
@@ -52,9 +52,9 @@ CGP_FOR_EACH_PROCESSOR bool scan(Window<T>& window, const PriorOfBlock<T>& prior
   return true;
 }
 
-#define CGP_SCAN(T)                                                                           \
-  template bool scan<T>(Window<T>&, const PriorOfBlock<T>&, const T*, Moments<Real<T>>, Real<T>, \
-                        Basis<T>*, const Predictions<T>&)
+#define CGP_SCAN(T)                                                                    \
+  template bool scan<T>(Window<T>&, const PriorOfBlock<T>&, const T*, Real<T>, Basis<T>*, \
+                        const Predictions<T>&)
 CGP_FOR_EACH_NUMBER(CGP_SCAN);
 
 }  // namespace cgp

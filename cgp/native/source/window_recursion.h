@@ -17,7 +17,7 @@ struct Predictions {
 // Takes a block in; a full window loses its oldest point, or, with a basis, the least informative
 // one. False where a factor fails. `z` is [steps, m] less the mean function; NaN where missing.
 template <class T>
-bool scan(Window<T>& window, const PriorOfBlock<T>& prior, const T* z, Moments<Real<T>> noise,
-          Real<T> forgetting, Basis<T>* basis, const Predictions<T>& to);
+bool scan(Window<T>& window, const PriorOfBlock<T>& prior, const T* z, Real<T> forgetting,
+          Basis<T>* basis, const Predictions<T>& to);
 
 }  // namespace cgp

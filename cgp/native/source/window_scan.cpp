@@ -21,8 +21,8 @@ struct WindowScan {
     const auto jitter = call.input<R>(7);                       // [B, S]
     const auto observed = call.input<R>(8);                     // [B, C + S]
     const auto z = call.input<T>(9);                            // [B, S, m]
-    const auto noise_k = call.input<R>(10);                     // []
-    const auto noise_c = call.input<Complex<R>>(11);            // []
+    const auto noise_k = call.input<R>(10);                     // [B, S]
+    const auto noise_c = call.input<Complex<R>>(11);            // [B, S]
     const auto forgetting = call.input<R>(12);                  // []
     require(size.shape.size() == 1 && age.shape.size() == 2 && k.shape.size() == 2,
             "the shapes of a window are others");
@@ -34,8 +34,8 @@ struct WindowScan {
                 jitter.shape == k.shape && observed.shape == Shape{streams, points} &&
                 z.shape == Shape{streams, steps, m},
             "the arguments of a window do not fit together");
-    require(noise_k.size() == 1 && noise_c.size() == 1 && forgetting.size() == 1,
-            "noise and forgetting are single numbers");
+    require(noise_k.shape == k.shape && noise_c.shape == k.shape && forgetting.size() == 1,
+            "noise is of each sample, and forgetting a single number");
 
     const auto size_after = call.output<int32_t>(0, size.shape);
     const auto age_after = call.output<R>(1, age.shape);
@@ -50,18 +50,21 @@ struct WindowScan {
       const std::unique_ptr<T[]> memory(new T[Window<T>::memory(capacity)]);
       Window<T> window(capacity, memory.get());
       window.load(size.data[b], chol.data + b * n * n, y.data + b * n, age.data + b * capacity);
+      const int64_t first = b * steps;
+      std::vector<Moments<R>> noise(steps);
+      for (int64_t t = 0; t < steps; ++t) noise[t] = {noise_k.data[first + t], noise_c.data[first + t]};
       const PriorOfBlock<T> prior{{cross.data + b * points * m * steps * m, steps * m},
                                   steps,
-                                  k.data + b * steps,
-                                  c.data + b * steps,
-                                  jitter.data + b * steps,
-                                  observed.data + b * points};
-      const int64_t first = b * steps;
+                                  k.data + first,
+                                  c.data + first,
+                                  jitter.data + first,
+                                  observed.data + b * points,
+                                  noise.data()};
       const Predictions<T> to{mean.data + first * m,   filtered_mean.data + first * m,
                               signal_k.data + first,   filtered_k.data + first,
                               signal_c.data + first,   filtered_c.data + first};
-      require(scan<T>(window, prior, z.data + first * m, {noise_k.data[0], noise_c.data[0]},
-                      forgetting.data[0], static_cast<Basis<T>*>(nullptr), to),
+      require(scan<T>(window, prior, z.data + first * m, forgetting.data[0],
+                      static_cast<Basis<T>*>(nullptr), to),
               "the window is not positive definite any more");
       size_after.data[b] = window.size;
       T* rows = chol_after.data + b * n * n;  // unused ones are those of the identity

@@ -147,9 +147,10 @@ struct Taking {
                   static_cast<const Block<T>*>(given.prior_precision) + b * C);
     std::vector<R> signal_k(S), filtered_k(S);
     std::vector<Complex<R>> signal_c(S), filtered_c(S);
+    const std::vector<Moments<R>> noises(S, noise);
     const PriorOfBlock<T> prior{{block.cross.data(), S * m}, S, block.k.data(), block.c.data(),
-                                block.jitter.data(), block.observed.data()};
-    if (!scan<T>(window, prior, z.data(), noise, R(given.forgetting), basis,
+                                block.jitter.data(), block.observed.data(), noises.data()};
+    if (!scan<T>(window, prior, z.data(), R(given.forgetting), basis,
                  {mean.data(), filtered_mean.data(), signal_k.data(), filtered_k.data(),
                   signal_c.data(), filtered_c.data()}))
       return false;
