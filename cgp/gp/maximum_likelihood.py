@@ -465,7 +465,9 @@ class MaximumLikelihoodGP(GaussianProcess):
 
     # --- uncertainty of the hyperparameters -------------------------------------------------------
 
-    def parameter_covariance(self, verbose: int | str = "auto") -> np.ndarray:
+    def parameter_covariance(
+        self, verbose: int | str = "auto", *, name: str | None = None
+    ) -> np.ndarray:
         """The covariance of the learned hyperparameters, by Laplace's approximation.
 
         From the Hessian of the negative log marginal likelihood, priors included, at the present
@@ -474,6 +476,7 @@ class MaximumLikelihoodGP(GaussianProcess):
 
         Args:
             verbose: 0 is silent, 1 a progress bar; "auto" is one in a terminal or a notebook.
+            name: A hyperparameter, as in `parameters()`, for its rows and columns alone.
 
         Returns:
             `[Q, Q]`, for the constrained values in the order of `parameters()`: the elements of a
@@ -481,15 +484,15 @@ class MaximumLikelihoodGP(GaussianProcess):
             columns of fixed ones are zero.
 
         Raises:
-            ValueError: No data, or all of them missing.
+            ValueError: No data, or all of them missing; a name that no hyperparameter has.
             NotPositiveDefiniteError: The likelihood has no maximum in the direction that it names.
         """
-        data = self.stored_data()
+        rows, data = laplace.rows_of(self.parameters(), name), self.stored_data()
         if not bool(tf.reduce_any(data.present)):
             raise ValueError("all samples are missing: there is nothing to learn from")
         [batch, *_], count = self.training_batch(data), float(tf.reduce_sum(data.counts))
         learned, curvature = laplace.curvature_of_loss(self, batch, count, verbose)
-        return laplace.covariance(self.named_hyperparameters(), learned, curvature)
+        return laplace.covariance(self.named_hyperparameters(), learned, curvature)[rows, rows]
 
     def parameter_errors(self, verbose: int | str = "auto") -> dict[str, np.ndarray]:
         """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.
@@ -507,12 +510,10 @@ class MaximumLikelihoodGP(GaussianProcess):
         | frequency                  | 1.10   | 1.06   | 0.98    |
         | noise variance             | 1.07   | 1.01   | 1.02    |
 
-        (250 series at N = 160; each figure ± 0.05). The small sample is to blame, not the Hessian:
-        the expected Fisher information gives the same within 0.04. The harder the problem, the more
-        it matters: in 300 series of 40 points 1.0 apart, in noise of half the variance of the
-        signal, the frequency had 1.52 by the Hessian and 1.48 by the Fisher information, and the
-        signed root of its profile likelihood ratio 1.11, near the 1 of a normal estimate. Where an
-        interval from few data matters, take it from that ratio.
+        (250 series at N = 160; each figure ± 0.05). The expected Fisher information gives the same
+        within 0.04. In 300 harder series, of 40 points 1.0 apart in noise of half the variance of
+        the signal, the frequency had 1.52, and the signed root of its profile likelihood ratio
+        1.11: where an interval from few data matters, take it from that ratio.
 
         Args:
             verbose: As for `parameter_covariance`.

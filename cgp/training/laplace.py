@@ -75,14 +75,31 @@ def errors_by_name(
 
     The errors of the real and the imaginary part of a complex number are one complex number.
     """
-    errors, by_name, start = np.sqrt(np.diag(covariance)), {}, 0
-    for name, estimate in estimates.items():
-        stop = start + estimate.size * (2 if np.iscomplexobj(estimate) else 1)
-        numbers, start = errors[start:stop], stop
+    errors, by_name = np.sqrt(np.diag(covariance)), {}
+    for name, rows in rows_by_name(estimates).items():
+        numbers, estimate = errors[rows], estimates[name]
         if np.iscomplexobj(estimate):
             numbers = numbers[0::2] + 1j * numbers[1::2]
         by_name[name] = numbers.reshape(estimate.shape)[()]
     return by_name
+
+
+def rows_by_name(estimates: Mapping[str, np.ndarray]) -> dict[str, slice]:
+    """The rows of a covariance of real coordinates that belong to each of the estimates."""
+    by_name, start = {}, 0
+    for name, estimate in estimates.items():
+        stop = start + estimate.size * (2 if np.iscomplexobj(estimate) else 1)
+        by_name[name], start = slice(start, stop), stop
+    return by_name
+
+
+def rows_of(estimates: Mapping[str, np.ndarray], name: str | None) -> slice:
+    """The rows of one of the estimates, of all if the name is None; a ValueError for another."""
+    if name is None:
+        return slice(None)
+    if name not in estimates:
+        raise ValueError(f"name must be one of {', '.join(estimates)}, got {name!r}")
+    return rows_by_name(estimates)[name]
 
 
 def covariance_of_arrays(

@@ -359,6 +359,10 @@ def test_is_laplaces_covariance_the_inverse_hessian():
     covariance = gp.parameter_covariance()
     np.testing.assert_array_equal(gp.predict(X_NEW)["mean"], before)
     assert covariance.shape == (6, 6)  # the coefficient has two parts
+    of_coefficient = gp.parameter_covariance(name="widelylinear.coefficient")
+    np.testing.assert_allclose(of_coefficient, covariance[1:3, 1:3])
+    with pytest.raises(ValueError, match="name must be one of noise_variance, "):
+        gp.parameter_covariance(name="x")
     assert np.all(covariance[3] == 0)
     assert np.all(covariance[:, 3] == 0)
 
