@@ -394,6 +394,8 @@ REFUSALS = {
         lambda: gp(mean=1.0), TypeError, "mean must be one of cgp.means or None, got 1.0"),
     "means.Mean: a complex number": (
         lambda: gp(mean=1j), TypeError, "mean must be one of cgp.means or None, got 1j"),
+    "means.Outputs": (
+        lambda: means.Outputs([means.Constant()]), ValueError, "a mean for each of at least two"),
     "means.Polynomial: a negative degree": (
         lambda: means.Polynomial(-1), ValueError, "degree must be a whole number.*got -1"),
     "means.Polynomial: prior when marginalised": (

@@ -272,6 +272,10 @@ def filter_loss(kf):
 LAYERS = {
     **{f"kernels.{name}": (make, second_moments) for name, make in KERNELS.items()},
     "means.Constant": (lambda: means.Constant(0.3 - 1j), lambda mean: mean.evaluate(TIMES)),
+    "means.Outputs": (
+        lambda: means.Outputs([means.Constant(1.0, fixed="value"), None, means.Constant(0.3 - 1j)]),
+        lambda mean: mean.evaluate(tf.pad(TIMES, [[0, 0], [0, 1]], constant_values=2.0)),
+    ),
     "means.Polynomial": (
         lambda: means.Polynomial(1, [0.3, -1j]),
         lambda mean: mean.evaluate(TIMES),

@@ -64,11 +64,17 @@ class GaussianProcess(Parameterized, Model):
             raise TypeError(f"kernel must be one of cgp.kernels, got {kernel!r}")
         if mean is not None and not isinstance(mean, Mean):
             raise TypeError(f"mean must be one of cgp.means or None, got {mean!r}")
-        if mean is not None and kernel.outputs is not None:
-            raise ValueError(
-                f"mean is of one signal, and the kernel has {kernel.outputs} outputs: subtract the "
-                "means from z, or add a constant of each to the kernel, Outputs([Constant(), ...])"
+        if mean is not None and mean.outputs != kernel.outputs:
+            of_mean, of_kernel = (
+                f"of {layer.outputs} outputs" if layer.outputs else "of one signal"
+                for layer in (mean, kernel)
             )
+            remedy = (
+                f"a mean of each is cgp.means.Outputs([...]), a list of {kernel.outputs}"
+                if kernel.outputs
+                else f"{mean!r} is for a kernel such as Coregionalized"
+            )
+            raise ValueError(f"mean is {of_mean}, and the kernel {of_kernel}: {remedy}")
         fixed = names_of(fixed)
         if is_left_out(noise_variance) and "noise_variance" in fixed:
             raise ValueError("noise_variance is fixed, but was left out: give it a value")
@@ -213,7 +219,7 @@ class GaussianProcess(Parameterized, Model):
         return self._process.noise_is_by_output
 
     def _named_layers(self) -> list[tuple[str, Parameterized]]:
-        means = [] if self.mean is None else [(self.mean.prefix, self.mean)]
+        means = [] if self.mean is None else self.mean.named_layers()
         return [("", self), *self.kernel.named_layers(), *means]
 
     def named_hyperparameters(self) -> dict[str, Parameter]:

@@ -23,6 +23,11 @@ def by_outputs(a: tf.Tensor, outputs: int | None) -> tf.Tensor:
     return tf.reshape(a, tf.concat([tf.shape(a)[:-1], [-1, outputs]], axis=0))
 
 
+def side_by_side(a: tf.Tensor) -> tf.Tensor:
+    """Values `[..., N, P]` as those at points, `[..., N P]`: the inverse of `by_outputs`."""
+    return tf.reshape(a, tf.concat([tf.shape(a)[:-2], [-1]], axis=0))
+
+
 def rows_of_outputs(a: tf.Tensor, outputs: int) -> tf.Tensor:
     """Values at such points, `[B, N P]`, as a row for each output, `[B P, N]`."""
     rows = tf.linalg.matrix_transpose(by_outputs(a, outputs))  # rearranged, not conjugated

@@ -111,7 +111,7 @@ class SignalPlusNoise:
     def mean(self) -> Mean | None:
         """Mean of f, or None for zero; errors as for `kernel`."""
         mean = self._mean_function
-        if mean is not None and any(p.is_left_out for p in mean.own_parameters):
+        if mean is not None and mean.left_out():
             self._refuse_left_out()
         return mean
 
@@ -123,15 +123,15 @@ class SignalPlusNoise:
 
     def left_out(self) -> list[Parameter]:
         """The hyperparameters that were left out, and that no fit has initialised yet."""
-        of_mean = () if self._mean_function is None else self._mean_function.own_parameters
-        noise_and_mean = [p for p in (self.noise_variance, *of_mean) if p.is_left_out]
-        return [*self._covariance_function.left_out(), *noise_and_mean]
+        of_noise = [self.noise_variance] if self.noise_variance.is_left_out else []
+        of_mean = [] if self._mean_function is None else self._mean_function.left_out()
+        return [*self._covariance_function.left_out(), *of_noise, *of_mean]
 
     def _refuse_left_out(self) -> None:
         left_out = {id(parameter) for parameter in self.left_out()}
         layers = [*self._covariance_function.named_layers()]
         if self._mean_function is not None:
-            layers.append((self._mean_function.prefix, self._mean_function))
+            layers.extend(self._mean_function.named_layers())
         names = [name for name, p in named_parameters(layers).items() if id(p) in left_out]
         arguments = {
             type(layer).__name__: [

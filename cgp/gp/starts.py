@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.means import Mean
+from cgp.gp.means import Mean, Outputs
 from cgp.gp.outputs import series_of_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels import Kernel, Sum, White
@@ -63,9 +63,9 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
     of a process with neither a mean nor a constant term; a ValueError for data that the mean
     cannot be prepared for.
     """
-    if gp.mean is not None:
-        gp.mean.prepare(np.asarray(data.x, float), np.asarray(data.of_values().z, complex))
-        _start_mean(gp.mean, data)
+    for mean, of_mean in [] if gp.mean is None else _means_and_data(gp.mean, data):
+        mean.prepare(np.asarray(of_mean.x, float), np.asarray(of_mean.of_values().z, complex))
+        _start_mean(mean, of_mean)
     warn_of_offset(gp, data)
     scales = scales_of(gp, data)
     warn_of_mirrored_turns(gp, scales)
@@ -266,6 +266,24 @@ def _rules(gp: Any, scales: DataScales, is_chosen: Callable[[Parameter], bool]) 
     return StartRules(scales, probe.lengthscales_taken, described=frequencies)
 
 
+def _means_and_data(mean: Mean, data: Data) -> Iterator[tuple[Mean, Data]]:
+    """The means of one signal in a mean, each with the data of its outputs, as series."""
+    if not isinstance(mean, Outputs):
+        yield mean, data
+        return
+    for of_outputs, numbers in mean.different():
+        columns = [slice(number, None, mean.outputs) for number in numbers]
+
+        def series(a: tf.Tensor, columns: list[slice] = columns) -> tf.Tensor:
+            a = tf.broadcast_to(a, tf.shape(data.z))
+            return tf.concat([a[:, column] for column in columns], axis=0)
+
+        x = data.x[:, :: mean.outputs, :-1]
+        x = x if x.shape[0] == 1 else tf.concat([x] * len(numbers), axis=0)
+        z, functional = series(data.z), data.functional.map(series)
+        yield of_outputs, Data(x, z, tf.shape(z)[:1], functional=functional)
+
+
 def _start_mean(mean: Mean, data: Data) -> None:
     x, z = inputs_and_series(data)
     present = ~np.isnan(z)
@@ -343,8 +361,9 @@ def residual_power(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     """
     data, outputs = data.of_values(), process.kernel.outputs
     if outputs is not None:  # which have offsets of their own
-        x, z = series_of_outputs(data.x, data.z, outputs)
-        data = Data(x, z, tf.shape(z)[:1])
+        z = data.z - process.plus_function(tf.zeros_like(data.z), data.x)
+        x, z = series_of_outputs(data.x, z, outputs)
+        process, data = process.of_terms(process.kernel), Data(x, z, tf.shape(z)[:1])
     squares = squared_modulus(_where_present(data, data.z))
     count = tf.reduce_sum(data.counts)
     power = tf.reduce_sum(squares) / count
@@ -472,6 +491,9 @@ class _FarFromZero:
 
     def remedy(self, gp: Any) -> str:
         """The mean or the term of the kernel to add to a process; all series share a mean."""
+        if gp.kernel.outputs is not None:
+            means = f"cgp.means.Outputs([cgp.means.Constant(), ...]), a list of {gp.kernel.outputs}"
+            return f"give each output its mean, {means}, or subtract means from z"
         mean, kernels = "Polynomial(0)", "cgp.kernels.Constant()"
         if self.is_line and not any(kernel.is_walk for kernel in gp.kernel.walk()):
             low, high = self.x.min(), self.x.max()

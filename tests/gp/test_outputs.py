@@ -438,8 +438,88 @@ def test_which_data_are_refused(kind, call, message):
         call(kind(proper(), noise_variance=NOISES))
 
 
+def means():
+    of_first, of_second = cgp.means.Constant(1 + 2j), cgp.means.Polynomial(1, [0.5, 0.3j])
+    return cgp.means.Outputs([of_first, of_second, None])
+
+
+def at_places(t):
+    """The values of `means`."""
+    return np.stack([np.full(len(t), 1 + 2j), 0.5 + 0.3j * t, 0.0 * t], axis=-1)
+
+
+@pytest.mark.parametrize("name", ["proper", pytest.param("one source", marks=pytest.mark.long)])
+def test_has_each_output_a_mean_of_its_own(name):
+    without = cgp.StateSpaceGP(KERNELS[name](), NOISES)
+    without.condition(T, Z - at_places(T))
+    for kind in (cgp.ExactGP, cgp.StateSpaceGP):
+        gp = kind(KERNELS[name](), NOISES, mean=means())
+        gp.condition(T, Z)
+        close(gp.predict(NEW)["mean"], without.predict(NEW)["mean"] + at_places(NEW))
+        close(gp.log_marginal_likelihood(), without.log_marginal_likelihood())
+        draws, expected = gp.sample([2.0], 400, seed=1)[:, 0], gp.predict([2.0])
+        gap = np.abs(draws.mean(axis=0) - expected["mean"][0])
+        assert np.all(gap < 4 * np.sqrt(expected["variance"][0] / 400))
+    horizons = [0.5, 1.0]
+    ahead = np.stack([at_places(T + h) for h in horizons], axis=1)
+    close(gp.forecasts(horizons)["mean"], without.forecasts(horizons)["mean"] + ahead)
+    gp.reset()
+    without.reset()
+    steps, expected = gp.process(T, Z), without.process(T, Z - at_places(T))
+    close(steps.predicted.mean, expected.predicted.mean + at_places(T))
+    close(steps.filtered.mean, expected.filtered.mean + at_places(T))
+    late = np.array([12.5])
+    step, expected = gp.step(12.5, Z[0]), without.step(12.5, (Z[:1] - at_places(late))[0])
+    close(step.innovation, expected.innovation)
+    close(step.filtered.mean, expected.filtered.mean + at_places(late)[0])
+
+
+@KEEP
+def test_do_means_of_outputs_start_from_the_data_and_are_learned(kind, tmp_path):
+    x = 0.2 * np.arange(30.0)
+    z = cgp.ExactGP(proper(), NOISES).sample(x, seed=2, observed=True)[0]
+    z += 10 * at_places(x)[:, [0, 1, 0]]
+    shared = cgp.means.Constant()
+    mean = cgp.means.Outputs([shared, cgp.means.Polynomial(1), shared])
+    gp = kind(Coregionalized(Matern32(), P), mean=mean)
+    start_left_out(gp, gp.data_of(x, z))
+    starts = gp.parameters()
+    close(starts["mean.value"], z[:, [0, 2]].mean())
+    close(starts["mean.coefficients"], np.polynomial.polynomial.polyfit(x, z[:, 1], 1), 1e-9)
+    gp.fit(x, z, epochs=3, verbose=0)
+    assert abs(gp.parameters()["mean.value"] - starts["mean.value"]) > 1e-3
+    gp.save(tmp_path / "means.keras")
+    loaded = keras.models.load_model(tmp_path / "means.keras")
+    close(loaded.predict(NEW)["mean"], gp.predict(NEW)["mean"])
+    assert loaded.mean.means[0] is loaded.mean.means[2]
+
+
+def test_is_a_trend_of_each_output_marginalised():
+    trends = [cgp.means.Polynomial(1, marginalized=True, center=5.0, scale=5.0), None, None]
+    gp = cgp.ExactGP(proper(), NOISES, mean=cgp.means.Outputs(trends))
+    gp.condition(T, Z)
+    kernel, x, new, keep = proper(), points(T), points(NEW), ~np.isnan(Z.ravel())
+
+    def flat(a, b):
+        """A flat prior, nearly, of the coefficients of output 0."""
+        t, u = a[:, 0] / 5 - 1, b[:, 0] / 5 - 1
+        return 1e8 * np.outer(a[:, 1] == 0, b[:, 1] == 0) * (1 + np.outer(t, u))
+
+    k = kernel.covariance(x).numpy() + np.diag(np.tile(NOISES, len(T))) + flat(x, x)
+    cross = kernel.covariance(new, x).numpy() + flat(new, x)
+    mean = cross[:, keep] @ np.linalg.solve(k[np.ix_(keep, keep)], Z.ravel()[keep])
+    close(gp.predict(NEW)["mean"], mean.reshape(-1, P), 1e-5)
+
+
 REFUSED_MODELS = {
-    "a mean": (lambda: cgp.ExactGP(proper(), 0.1, mean=cgp.means.Polynomial(0)), "mean is of one"),
+    "a mean of one signal": (
+        lambda: cgp.ExactGP(proper(), 0.1, mean=cgp.means.Polynomial(0)),
+        r"mean is of one signal, and the kernel of 3 outputs: .* cgp.means.Outputs\(\[...\]\)",
+    ),
+    "a mean of outputs": (
+        lambda: cgp.ExactGP(Matern12(1.0, 1.0), 0.1, mean=means()),
+        "mean is of 3 outputs, and the kernel of one signal",
+    ),
     "Whittle": (
         lambda: cgp.StateSpaceGP(proper(), 0.1, likelihood="whittle"),
         'outputs need likelihood="exact"',

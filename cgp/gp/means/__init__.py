@@ -1,6 +1,7 @@
 """Mean functions of a Gaussian process, with complex values."""
 
 from cgp.gp.means.base import Constant, Mean, Polynomial
+from cgp.gp.means.outputs import Outputs
 from cgp.gp.means.rational import Rational
 
-__all__ = ["Constant", "Mean", "Polynomial", "Rational"]
+__all__ = ["Constant", "Mean", "Outputs", "Polynomial", "Rational"]

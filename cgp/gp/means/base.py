@@ -18,7 +18,7 @@ from cgp.training.hyperparameters import (
     one_number,
     setting,
 )
-from cgp.training.parameters import COMPLEX, in_steps_of
+from cgp.training.parameters import COMPLEX, Parameter, Parameterized, in_steps_of
 from cgp.training.saving import check_size
 
 
@@ -30,6 +30,8 @@ class Mean(HyperparameterLayer):
         dtype: "float64" (complex128 values) or "float32" (complex64).
     """
 
+    outputs: int | None = None
+    """The number of outputs, P; None for one signal."""
     has_real_coefficients = False
     """Whether the coefficients of a marginalised trend are real. The posterior of such a trend is
     improper, and the process is with it."""
@@ -161,6 +163,14 @@ class Mean(HyperparameterLayer):
     def prefix(self) -> str:
         """The name under which `gp.parameters()` lists this mean."""
         return self.chosen_name or "mean"
+
+    def named_layers(self) -> list[tuple[str, Parameterized]]:
+        """The layers that have its hyperparameters, with their prefixes in `gp.parameters()`."""
+        return [(self.prefix, self)]
+
+    def left_out(self) -> list[Parameter]:
+        """The hyperparameters without a value."""
+        return [p for p in self.own_parameters if p.is_left_out]
 
 
 def _coefficients(columns: np.ndarray, z: np.ndarray, are_real: bool) -> np.ndarray:

@@ -232,10 +232,11 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
     def _check_inputs(self, x: np.ndarray) -> None:
         """Raises for inputs that the mean or the kernel refuses."""
+        points, outputs = as_points(x, self.variable_dtype), self.kernel.outputs
+        points = points if outputs is None else points_of_outputs(points, outputs)
         if self.mean is not None:
-            self.mean.evaluate(tf.constant(x))
-        places, outputs = as_points(x, self.variable_dtype), self.kernel.outputs
-        self.kernel.check_points(places if outputs is None else points_of_outputs(places, outputs))
+            self.mean.evaluate(points)
+        self.kernel.check_points(points)
 
     def step(
         self,

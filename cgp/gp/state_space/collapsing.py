@@ -50,7 +50,8 @@ def collapsed(process: SignalPlusNoise, data: Data) -> Collapsed | None:
     noise = data.noise._replace(group=None) if process.noise_is_by_output else data.noise
     r = process.noise_variances(noise.map(lambda a: by_outputs(a, outputs)))
     r += tf.zeros([outputs], r.dtype)  # `[P]`, or `[1 or B, N, P]`
-    z = by_outputs(data.z, outputs)
+    function = process.sample_mean(data)
+    z = by_outputs(data.z if function is None else data.z - function, outputs)
     present = tf.cast(~is_nan(z), r.dtype)
     z = tf.where(is_nan(z), tf.zeros_like(z), z)
     precision = _sums(present, squared_modulus(gains) / r)

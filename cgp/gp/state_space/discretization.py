@@ -11,10 +11,11 @@ from cgp import native
 from cgp.distributions.forms import CompositeForm, SecondMoments, as_matrices
 from cgp.gp.data import Data, empty_variable
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
+from cgp.gp.outputs import by_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.exposures import ExposedProcess, Integrals
 from cgp.gp.state_space.native_likelihood import numbers_of
-from cgp.gp.state_space.output_series import by_sample, noise_of_samples
+from cgp.gp.state_space.output_series import by_sample, in_points, noise_of_samples
 from cgp.kernels.functionals import VALUES, Functional
 from cgp.linalg.batch_last import cholesky, triangularize
 from cgp.linalg.gradients import without_gradient
@@ -310,10 +311,11 @@ def ordered_series(
     """
     functional, discretized = data.functional, DiscretizedProcess(process, data.functional)
     places, z = data.x[..., 0], data.z
-    function = process.sample_mean(data)
+    outputs = discretized.outputs
+    function = process.sample_mean(in_points(data, outputs, process.noise_is_by_output))
+    z, noise = by_sample(z, outputs), noise_of_samples(data.noise, outputs)
     if function is not None:
-        z = z - function
-    z, noise = by_sample(z, discretized.outputs), noise_of_samples(data.noise, discretized.outputs)
+        z = z - (function[..., None] if outputs is None else by_outputs(function, outputs))
     x = tf.zeros([1, 0, 1], data.x.dtype) if x is None else x
     events = [functional.ends(places), x[..., 0]]
     if functional.width is not None:  # after the ends, which may leave a slot to them

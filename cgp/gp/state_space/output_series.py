@@ -10,7 +10,9 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
-from cgp.gp.outputs import points_of_outputs, rows_of_outputs
+from cgp.gp.outputs import by_outputs, points_of_outputs, rows_of_outputs
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.linalg.arguments import complex_dtype
 
 
 def in_rows(data: Data, outputs: int | None, noise_is_by_output: bool) -> Data:
@@ -57,6 +59,18 @@ def by_sample(a: tf.Tensor, outputs: int | None) -> tf.Tensor:
     """Rows `[B P, N]` as samples of P values, `[B, N, P]`; P is 1 for one signal, if None."""
     shape = tf.concat([[-1, outputs or 1], tf.shape(a)[1:]], axis=0)
     return tf.linalg.matrix_transpose(tf.reshape(a, shape))  # rearranged, not conjugated
+
+
+def points_of(process: SignalPlusNoise, x: tf.Tensor) -> tf.Tensor:
+    """Places `[..., N, 1]` as points of kernel and mean, of P outputs `[..., N P, 2]`."""
+    return x if process.outputs is None else points_of_outputs(x, process.outputs)
+
+
+def mean_function(process: SignalPlusNoise, x: tf.Tensor) -> tf.Tensor:
+    """The mean function at places `[..., N, 1]`: `[..., N]`, or of P outputs `[..., N, P]`."""
+    points = points_of(process, x)
+    zeros = tf.zeros(tf.shape(points)[:-1], complex_dtype(x.dtype))
+    return by_outputs(process.plus_function(zeros, points), process.outputs)
 
 
 def rows_of(samples: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import tensorflow as tf
 from cgp.distributions.marginals import Marginals
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
-from cgp.gp.outputs import by_outputs
+from cgp.gp.outputs import by_outputs, side_by_side
 from cgp.gp.posterior import Posterior, of_signal
 from cgp.gp.signal_plus_noise import SignalPlusNoise, states_of
 from cgp.gp.state_space.discretization import (
@@ -15,6 +15,7 @@ from cgp.gp.state_space.discretization import (
     StoredState,
     ordered_series,
 )
+from cgp.gp.state_space.output_series import points_of
 from cgp.kernels.base import Kernel
 from cgp.linalg import semidefinite_factor
 from cgp.linalg.gradients import without_gradient
@@ -53,13 +54,13 @@ def smoothed(
     process = process.of_terms(part)
     means = tf.gather(states.means, series.new, batch_dims=1)
     covariances = tf.gather(all_covariances, series.new, batch_dims=1)
-    mean = by_point(form.join(tf.linalg.matvec(H, means)))
+    mean = side_by_side(form.join(tf.linalg.matvec(H, means)))
     rows = tf.linalg.matmul(H, tf.gather(chols, series.new, batch_dims=1))
     marginal = tf.linalg.matmul(rows, rows, adjoint_b=True)  # never negative; without gradient
     change = tf.linalg.matmul(H, tf.linalg.matmul(covariances, H, adjoint_b=True))
     marginal = tf.stop_gradient(marginal) + change - tf.stop_gradient(change)
     marginal = form.moments(marginal)
-    marginal = marginal.map(lambda a: data.unpacked(by_point(tf.linalg.diag_part(a))))
+    marginal = marginal.map(lambda a: data.unpacked(side_by_side(tf.linalg.diag_part(a))))
 
     def joint() -> tf.Tensor:
         covariance = joint_covariance(H, chols, gains[:, :-1], series.new, form.multiplicity)
@@ -67,17 +68,12 @@ def smoothed(
         [covariance] = without_gradient([covariance], [H, all_covariances, gains], message)
         return data.unpacked(covariance)
 
-    mean = data.unpacked(process.plus_function(mean, x))
+    mean = data.unpacked(process.plus_function(mean, points_of(process, x)))
 
     def scale() -> tf.Tensor:
         return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
 
     return of_signal(process, mean, marginal, joint, scale, noise)
-
-
-def by_point(a: tf.Tensor) -> tf.Tensor:
-    """Values of P outputs at M points, `[..., M, P]`, point after point, `[..., M P]`."""
-    return tf.reshape(a, tf.concat([tf.shape(a)[:-2], [-1]], axis=0))
 
 
 def joint_covariance(
@@ -145,7 +141,7 @@ def drawn(
         noise = noise.map(lambda a: by_outputs(a, process.outputs))
         factor = semidefinite_factor(DiscretizedProcess(process).noise(noise))
         draws += tf.linalg.matvec(factor, white(tf.shape(draws), of_noise, draws.dtype))
-    return process.plus_function(by_point(form.join(draws)), x)
+    return process.plus_function(side_by_side(form.join(draws)), points_of(process, x))
 
 
 def forecasts(
@@ -186,8 +182,8 @@ def forecasts(
         marginal = process.with_noise(marginal, noise)
     shape = tf.shape(mean)
     ahead = tf.reshape(places + steps, [tf.shape(places)[0], -1, 1])
-    if outputs is None:
-        mean = process.plus_function(tf.reshape(mean, [shape[0], -1]), ahead)
+    mean = tf.reshape(mean, [shape[0], -1])
+    mean = process.plus_function(mean, points_of(process, ahead))
     in_data_order = tf.broadcast_to(tf.argsort(order, axis=-1), [shape[0], shape[1]])
     variance = tf.math.real(marginal.k) + tf.zeros(shape, horizons.dtype)
     pseudo_variance = marginal.c_or_zeros() + tf.zeros(shape, mean.dtype)

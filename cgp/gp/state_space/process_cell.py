@@ -23,7 +23,7 @@ from cgp.gp.state_space.discretization import (
     StateAt,
     ordered_series,
 )
-from cgp.gp.state_space.output_series import by_sample, in_rows, rows_of
+from cgp.gp.state_space.output_series import by_sample, in_rows, mean_function, rows_of
 from cgp.gp.stream_samples import GaussianProcessCell
 from cgp.kernels.points import as_points, exactly
 from cgp.linalg import stored_cholesky
@@ -239,7 +239,7 @@ class ProcessCell(GaussianProcessCell):
         R = markov.noise(SampleNoise(sample.noise_variance, sample.group))
         R = tf.experimental.numpy.moveaxis(R[None] if R.shape.rank == 2 else R, 0, -1)
         z = sample.z[:, None] if self.outputs is None else sample.z
-        function = self.process.plus_function(tf.zeros_like(z), sample.x[:, None])
+        function = tf.reshape(mean_function(self.process, sample.x[:, None]), tf.shape(z))
         absent = is_nan(z)
         observation = form.split(tf.where(absent, tf.zeros_like(z), z - function))
         present = tf.cast(tf.concat([~absent] * form.multiplicity, axis=-1), R.dtype.real_dtype)
@@ -278,7 +278,7 @@ class ProcessCell(GaussianProcessCell):
         spread = tf.linalg.matmul(rows, chol[:, None])
         covariance = tf.linalg.matmul(spread, spread, adjoint_b=True)
         covariance += tf.linalg.matmul(tf.linalg.matmul(H, Q), H, adjoint_b=True)
-        mean = self.process.plus_function(signal, tf.convert_to_tensor(at.x))
+        mean = signal + mean_function(self.process, tf.convert_to_tensor(at.x))
         return self._marginals(mean, form.moments(covariance))
 
     def _of_samples(self, a: tf.Tensor) -> tf.Tensor:
@@ -376,7 +376,7 @@ class ProcessCell(GaussianProcessCell):
         """The state after a series of samples, and the moments of each, `[B, T]`."""
         form, model, H = self.process.form, series.model, series.H
         z = self._of_samples(by_sample(data.z, self.outputs))
-        function = self.process.plus_function(tf.zeros_like(z[: data.x.shape[0]]), data.x)
+        function = mean_function(self.process, data.x)
         mean = self._of_samples(form.join(observed_means(model, result.predicted_means))) + function
         covariances = observation_moments(model, result)
         predicted = self._marginals(mean, covariances)
@@ -477,9 +477,8 @@ class PresentMatrices:
         """The mean function at places of any shape; zero where there is none."""
         if self._process.mean is None:
             return 0.0
-        zeros = tf.zeros([x.size, 1], complex_dtype(tf.as_dtype(x.dtype)))
-        function = self._process.plus_function(zeros, tf.constant(x.reshape(-1, 1, 1)))
-        return function.numpy().reshape(x.shape)
+        function = mean_function(self._process, tf.constant(x.reshape(-1, 1, 1))).numpy()
+        return function.reshape(*x.shape, *function.shape[2:])
 
 
 class CompiledProcess:

@@ -1,0 +1,161 @@
+"""The mean functions of several outputs, one of each."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp.means.base import Mean
+from cgp.kernels.functionals import Functional
+from cgp.linalg.arguments import as_complex
+from cgp.training.parameters import Parameter, Parameterized
+from cgp.training.sharing import sharing_scope
+
+
+@keras.saving.register_keras_serializable(package="cgp.means")
+class Outputs(Mean):
+    """The mean of a process of P outputs, whose kernel has as many: a mean function of each.
+
+    Args:
+        means: A mean for each output, None for zero. The same one in several places has the same
+            coefficients in all of them.
+        name: A name.
+        dtype: The dtype of the means.
+
+    Raises:
+        TypeError: No means, means of several dtypes, or with real coefficients.
+        ValueError: Fewer than two; a mean that has outputs itself.
+
+    Example:
+        >>> import cgp
+        >>> from cgp.kernels import RBF, Coregionalized
+        >>> kernel = Coregionalized(RBF(1.0, 1.0), outputs=2, mixing=[1.0, 1j])
+        >>> mean = cgp.means.Outputs([cgp.means.Constant(1 + 2j), None])
+        >>> gp = cgp.ExactGP(kernel, 0.1, mean=mean)
+        >>> gp.predict([0.0])["mean"]
+        array([[1.+2.j, 0.+0.j]])
+    """
+
+    outputs: int
+
+    def __init__(
+        self,
+        means: Sequence[Mean | None],
+        *,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
+    ):
+        if isinstance(means, Mean):
+            raise TypeError(f"Outputs takes a list, a mean for each output, got {means!r}")
+        means = tuple(means)
+        for mean in means:
+            if mean is not None and (not isinstance(mean, Mean) or mean.has_real_coefficients):
+                raise TypeError(
+                    "Outputs is made of means whose coefficients are complex, and None for zero, "
+                    f"got {mean!r}"
+                )
+            if isinstance(mean, Outputs):
+                raise ValueError(f"Outputs is made of means of one signal, got {mean!r}")
+        if len(means) < 2:
+            raise ValueError(f"Outputs needs a mean for each of at least two outputs, got {means}")
+        dtypes = {mean.variable_dtype for mean in means if mean is not None} or {"float64"}
+        if len(dtypes) > 1:
+            raise TypeError(f"the means of outputs must have one dtype, got {sorted(dtypes)}")
+        super().__init__(name=name, dtype=dtype or dtypes.pop(), **kwargs)
+        self.means, self.outputs = means, len(means)
+
+    @property
+    def marginalized(self) -> bool:
+        """Whether a mean has coefficients that are marginalised."""
+        return any(getattr(mean, "marginalized", False) for mean, _ in self.different())
+
+    def different(self) -> Iterator[tuple[Mean, list[int]]]:
+        """Each mean once, with the numbers of its outputs."""
+        numbers: dict[int, list[int]] = {}
+        for number, mean in enumerate(self.means):
+            numbers.setdefault(id(mean), []).append(number)
+        for of_mean in numbers.values():
+            mean = self.means[of_mean[0]]
+            if mean is not None:
+                yield mean, of_mean
+
+    def named_layers(self) -> list[tuple[str, Parameterized]]:
+        """The means, with their prefixes in `gp.parameters()`."""
+        return [layer for mean, _ in self.different() for layer in mean.named_layers()]
+
+    def left_out(self) -> list[Parameter]:
+        """The coefficients without a value."""
+        return [p for mean, _ in self.different() for p in mean.left_out()]
+
+    def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The mean at points `[..., N, D + 1]`, the last coordinate the number of the output."""
+        return self._sum(x, lambda mean, places: mean.evaluate(places))
+
+    def evaluate_samples(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
+        """The value or derivative of the mean of its output that each sample measures."""
+        return self._sum(x, lambda mean, places: mean.evaluate_samples(places, functional))
+
+    def _sum(
+        self, x: tf.Tensor, evaluate: Callable[[Mean, tf.Tensor], tf.Tensor | None]
+    ) -> tf.Tensor | None:
+        terms = [
+            values * as_complex(is_there)
+            for mean, is_there in self._places_of_means(x)
+            if (values := evaluate(mean, x[..., :-1])) is not None
+        ]
+        return tf.add_n(terms) if terms else None
+
+    def basis(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The basis functions of all marginalised trends, each zero at other outputs."""
+        return self._columns(x, lambda mean, places: mean.basis(places))
+
+    def sample_basis(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
+        """What samples measure of the basis functions; as `basis`."""
+        return self._columns(x, lambda mean, places: mean.sample_basis(places, functional))
+
+    def _columns(
+        self, x: tf.Tensor, evaluate: Callable[[Mean, tf.Tensor], tf.Tensor | None]
+    ) -> tf.Tensor | None:
+        columns = [
+            values * as_complex(is_there)[..., None]
+            for mean, is_there in self._places_of_means(x)
+            if (values := evaluate(mean, x[..., :-1])) is not None
+        ]
+        return tf.concat(columns, axis=-1) if columns else None
+
+    def _places_of_means(self, x: tf.Tensor) -> Iterator[tuple[Mean, tf.Tensor]]:
+        """Each mean, and 1 at the points of its outputs, 0 at others, real `[..., N]`."""
+        number = tf.cast(tf.round(x[..., -1]), tf.int32)
+        for mean, of_mean in self.different():
+            is_there = [float(number in of_mean) for number in range(self.outputs)]
+            yield mean, tf.gather(tf.constant(is_there, x.dtype), number)
+
+    def nearest(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """The means nearest to series `[B P, N]`, the outputs of each one after another."""
+        nearest = np.zeros(z.shape, complex)
+        series = nearest.reshape(-1, self.outputs, z.shape[-1])
+        for mean, of_mean in self.different():
+            of_outputs = z.reshape(series.shape)[:, of_mean].reshape(-1, z.shape[-1])
+            at_mean = mean.nearest(x, of_outputs)
+            series[:, of_mean] = at_mean.reshape(-1, len(of_mean), z.shape[-1])
+        return nearest
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, with the means serialised."""
+        serialize = keras.saving.serialize_keras_object
+        means = [None if mean is None else serialize(mean) for mean in self.means]
+        return {**super().get_config(), "means": means}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The mean of a config; means that are one object in it are one object again."""
+        with sharing_scope():
+            deserialize = keras.saving.deserialize_keras_object
+            means = [None if mean is None else deserialize(mean) for mean in config["means"]]
+            return super().from_config({**config, "means": means})
+
+    def __repr__(self) -> str:
+        return f"Outputs([{', '.join(map(repr, self.means))}])"
