@@ -379,13 +379,19 @@ def check_pair(inputs: Any) -> None:
     )
 
 
-def checked_points(x: tf.Tensor, data: Data) -> tf.Tensor:
-    """New inputs, checked against the data; a graph checks the batch axes alone, when it runs."""
+def checked_points(x: tf.Tensor, data: Data, outputs: int | None = None) -> tf.Tensor:
+    """New inputs, checked against the data; a graph checks the batch axes alone, when it runs.
+
+    Of P outputs they are points of the kernel, P of each input.
+    """
     if not tf.executing_eagerly():
         return _with_checked_batch_axes(x, data)
     if x.shape[-1] != data.x.shape[-1]:
+        dimensions, shape = data.x.shape[-1], x.shape
+        if outputs is not None:
+            dimensions, shape = dimensions - 1, x[..., ::outputs, :-1].shape
         raise ValueError(
-            f"x must have as many dimensions as the data, {data.x.shape[-1]}, got shape {x.shape}"
+            f"x must have as many dimensions as the data, {dimensions}, got shape {shape}"
         )
     batch = data.batch.numpy().tolist()
     shared = data.x.shape[0] == 1 and batch != [1]

@@ -277,7 +277,7 @@ class ExactGP(MaximumLikelihoodGP):
             data = self._normal(self._stored.data)
         else:
             data = self._normal(self._stored.data_of_graph())
-        points = flattened(checked_points(points, data), 2)
+        points = flattened(checked_points(points, data, self.kernel.outputs), 2)
         conditioned = predictions.condition(self._process, data, self._differentiable_factor(data))
         posterior = predictions.posterior(process, data, conditioned, points, noise)
         return self.of_outputs(posterior)
@@ -311,7 +311,7 @@ class ExactGP(MaximumLikelihoodGP):
             return as_dict(self.posterior(inputs))
         # Outside of the branches: the gradient of a branch needs the shapes of variables.
         data = self._normal(self._stored.data)
-        x = checked_points(x, data)
+        x = checked_points(x, data, self.kernel.outputs)
         conditioned = predictions.condition(process, data, self._differentiable_factor(data))
 
         def posterior() -> dict[str, tf.Tensor]:

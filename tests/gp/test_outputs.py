@@ -427,6 +427,10 @@ REFUSED = {
         lambda gp: gp.condition(T, Z, noise_variance=np.ones(14)),
         r"noise_variance must broadcast against z, \[..., 14, 3\], got shape \(14,\)",
     ),
+    "places of two coordinates": (
+        lambda gp: (gp.condition(T, Z), gp.predict(np.zeros((3, 2)))),
+        r"x must have (as many dimensions as the data, 1, got shape \(3, 2\)|one dimension, got 2)",
+    ),
     "exposures": (lambda gp: gp.condition(T, Z, widths=0.1), "widths are of one signal"),
 }
 

@@ -519,7 +519,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
     ) -> ComplexNormal:
         assert self.stream is not None
         data = window.data(self.stream.streams is None)
-        points = flattened(checked_points(points, data), 2)
+        points = flattened(checked_points(points, data, self.kernel.outputs), 2)
         conditioned = self.cell.recursion.conditioned(window, chol)
         return self.of_outputs(posterior(self._process, data, conditioned, points, noise))
 
