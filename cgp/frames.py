@@ -68,8 +68,8 @@ def to_frame(
             `("time", "component")` for one of several outputs, for a `KalmanFilter`, and for
             `StateSpaceGP.forecasts`, whose components are horizons. None is `("time",)`, with
             "component" where the result shows it, as the posterior of several outputs does; but not
-            where the last axis has one element beside others, which could be either. For other
-            results they are known.
+            where the last axis has one element beside others, or as many as the axis before it in a
+            dict, which could be either. For other results they are known.
 
     Returns:
         A `DataFrame`, indexed by the times; by batch and time of several series, by chain and draw.
@@ -177,9 +177,15 @@ def _arrays(result: Any, dims: tuple[str, ...] | None) -> dict[str, _Array]:
 @_arrays.register(ComplexNormal | Mapping | Marginals)
 def _of_prediction(result: Any, dims: tuple[str, ...] | None) -> dict[str, _Array]:
     moments = marginals(result)
+    shape = np.shape(moments.mean)
     if dims is None and isinstance(result, PosteriorOfOutputs):
         dims = ("time", "component")
-    return _moments("", _components(dims, np.shape(moments.mean)), *moments)
+    if dims is None and isinstance(result, Mapping) and len(shape) > 1 and len({*shape[-2:]}) == 1:
+        raise ValueError(
+            f"arrays of shape {shape} may be of {shape[-1]} outputs or of {shape[-1]} series: say "
+            'which, dims=("time", "component") or dims=("time",)'
+        )
+    return _moments("", _components(dims, shape), *moments)
 
 
 @_arrays.register
@@ -291,7 +297,7 @@ def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
         remedy = "give one of several times, such as Step.stack(steps)"
         raise ValueError(f"the result has no axis of times: {remedy}")
     dims = 'dims=("time", "component")'
-    of_filter = f"of a KalmanFilter, whose components are the last axis, give {dims}"
+    of_filter = f"of outputs or of a KalmanFilter, whose components are the last axis, give {dims}"
     second = next((s for s in shapes if s != shape), None)
     if second is not None:
         pair = f"{shape}, {second}"

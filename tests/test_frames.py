@@ -138,6 +138,16 @@ def covariances(chols):
 
 
 @pytest.mark.parametrize("z", [Z[0], Z[0][:, None], Z[..., None]], ids=["T", "T1", "BT1"])
+def test_is_said_whether_a_square_prediction_is_of_outputs_or_of_series():
+    kernel = cgp.kernels.Coregionalized(Matern32(1.0, 1.0), outputs=2, mixing=[1.0, 1j])
+    predicted = cgp.ExactGP(kernel, 0.1).predict([0.0, 1.0])
+    with pytest.raises(ValueError, match="may be of 2 outputs or of 2 series: say which"):
+        cgp.to_frame(predicted)
+    frame = cgp.to_frame(predicted, dims=("time", "component"))
+    assert len(frame) == 2
+    assert "mean_1" in frame
+
+
 def test_are_moments_of_filter_and_smoother_those_of_their_factors(z):
     filtered, smoothed = (f(model(), z) for f in (cgp.statespace.filter, cgp.statespace.smooth))
     frame = cgp.to_frame(filtered, DAYS)

@@ -212,10 +212,16 @@ class ExactGP(MaximumLikelihoodGP):
         return value if correction is None else value + correction
 
     def rounding_noise(self, data: Data) -> tf.Tensor:
-        """The rounding error of the eigenvalues of the covariance of data, in squared units."""
+        """The rounding error of the eigenvalues of the covariance of data, in squared units.
+
+        `[P]` of outputs with noise of their own, whose units may differ.
+        """
         # From random errors of the elements, some units in the last place each. Whether a matrix
         # with smaller eigenvalues has a factor is chance.
-        variance = tf.reduce_max(tf.math.real(self._process.marginal(data.x).k))
+        variances = tf.math.real(self._process.marginal(data.x).k)
+        if self.noise_is_by_output:
+            variances = by_outputs(variances, self.kernel.outputs)
+        variance = tf.reduce_max(variances, axis=[0, 1])
         size = tf.cast(tf.shape(data.z)[-1], variance.dtype)
         return 16.0 * np.finfo(self.variable_dtype).eps * tf.sqrt(size) * variance
 

@@ -23,6 +23,7 @@ _NO_CORRELATION = 0.01
 _EDGE = 0.9999  # of the unit disk
 _LONG_ENOUGH = 10  # samples of a series, whose power then tells its variance
 _UNLIKE = 10.0  # powers of series of one process, by more than chance
+_OTHER_UNIT = 100.0  # amplitude of an output over that of another
 _INVISIBLE = 0.1  # of the noise variance, by all samples of a term together
 _PAIRS = 256  # neighbours whose correlation is examined
 
@@ -45,6 +46,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         *_of_edges(gp, data, scales),
         *_of_powers(gp, data),
         *_of_shared_noise(data),
+        *_of_outputs(gp, data, scales),
     ]
     if not suspicions and is_diagonal(gp.kernel, scales.x):
         suspicions.append(
@@ -88,15 +90,17 @@ def check_none_is_of_one_x(source: str, *arguments: object) -> None:
 def check_starts(gp: Any, data: Data) -> None:
     """Raises a ValueError where derivatives leave no unit to start left out values in.
 
-    Likewise for an output without any target, of whose gain nothing can be learned.
+    Likewise for an output without any target but zero, of whose gain nothing can be learned.
     """
     if gp.kernel.outputs is not None:
-        absent = np.isnan(by_outputs(data.z, gp.kernel.outputs)).all(axis=(0, 1))
-        if absent.any():
-            raise ValueError(
-                f"every target of output {int(np.argmax(absent))} is missing: leave its column "
-                "out, and give the kernel an output less"
-            )
+        z = np.asarray(by_outputs(data.z, gp.kernel.outputs))
+        for kind, of_outputs in (("missing", np.isnan(z)), ("zero", np.isnan(z) | (z == 0))):
+            are_all = of_outputs.all(axis=(0, 1))
+            if are_all.any():
+                raise ValueError(
+                    f"every target of output {int(np.argmax(are_all))} is {kind}: leave its column "
+                    "out, and give the kernel an output less"
+                )
     if data.functional.derivative is None:
         return
     if gp.has_weak_prior:
@@ -187,10 +191,13 @@ def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> lis
 
 def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     suspicions = []
-    noise = float(np.min(gp.noise_variance.numpy()))
+    variances = np.ravel(gp.noise_variance.numpy())
+    square = min(scales.total, FAR * scales.variance)
+    squares = scales.output_sizes**2 if gp.noise_is_by_output else np.full(len(variances), square)
+    least = int(np.argmin(variances / squares))
+    noise, square = float(variances[least]), float(squares[least])
     known_noise = 0.0 if data.noise.variance is None else float(np.min(data.noise.variance))
     is_free = not gp.noise_variance.fixed
-    square = min(scales.total, FAR * scales.variance)
     if is_free and noise + known_noise < _NO_NOISE * square:
         remedy = (
             "the data have none, or too few points to tell"
@@ -202,7 +209,7 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
             f"noise_variance = {noise:.3g} has run to zero, beside a mean square of z of "
             f"{square:.3g}: {remedy}"
         )
-    rounding = float(gp.rounding_noise(data))
+    rounding = float(np.broadcast_to(gp.rounding_noise(data), squares.shape)[least])
     if is_free and gp.kernel.trend_degree is not None and noise < 8.0 * rounding:
         suspicions.append(
             f"noise_variance = {noise:.3g} is near what rounding of a covariance with so large a "
@@ -235,6 +242,28 @@ def _of_shared_noise(data: Data) -> list[str]:
         "values and derivatives share one noise variance, though their units differ: give "
         "noise_variance=[...] with one for each, and noise_groups that say which is which"
     ]
+
+
+def _of_outputs(gp: Any, data: Data, scales: DataScales) -> list[str]:
+    """The suspicions that an output is seldom observed, or that outputs have different units."""
+    if gp.kernel.outputs is None:
+        return []
+    suspicions = []
+    present = ~np.isnan(np.asarray(by_outputs(data.z, gp.kernel.outputs)))
+    counts, sizes = present.sum(axis=(0, 1)), scales.output_sizes
+    if counts.min() < _LONG_ENOUGH:
+        suspicions.append(
+            f"output {int(counts.argmin())} has {counts.min()} values, and predictions take what "
+            "is learned from so few for exact: their regions are too narrow. Give it values, or "
+            "average over hyperparameters by sample_parameters()"
+        )
+    if not gp.noise_is_by_output and sizes.max() > _OTHER_UNIT * sizes.min():
+        suspicions.append(
+            f"output {int(sizes.argmax())} is {sizes.max() / sizes.min():.2g} times as large as "
+            f"output {int(sizes.argmin())}, and they share one noise variance: give "
+            f"noise_variance=[None] * {gp.kernel.outputs}, one of each"
+        )
+    return suspicions
 
 
 def _of_powers(gp: Any, data: Data) -> list[str]:

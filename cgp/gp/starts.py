@@ -300,6 +300,8 @@ def _start_mean(mean: Mean, data: Data) -> None:
 
 def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:
     """The unit of the weight of a frequency of either sign; None for others, which keep theirs."""
+    if parameter.constraint.unit_of_outputs is not None:
+        return parameter.constraint.unit_of_outputs(scales.output_sizes)
     # A tenth of a cycle over all x: a frequency is determined to a fraction of that.
     is_frequency = parameter.step is not None and parameter.constraint.forward is REAL.forward
     if not is_frequency:
@@ -357,19 +359,29 @@ def residual_power(process: SignalPlusNoise, data: Data) -> tf.Tensor:
 
     For a mean that is a sum of functions times coefficients it depends on the data alone; another
     mean is subtracted at its present hyperparameters. For data that are constant to rounding it is
-    the mean square of the data.
+    the mean square of the data. It is `[P]` of outputs that have noise variances of their own.
     """
     data, outputs = data.of_values(), process.kernel.outputs
+    is_by_output = process.noise_is_by_output
     if outputs is not None:  # which have offsets of their own
         z = data.z - process.plus_function(tf.zeros_like(data.z), data.x)
         x, z = series_of_outputs(data.x, z, outputs)
         process, data = process.of_terms(process.kernel), Data(x, z, tf.shape(z)[:1])
-    squares = squared_modulus(_where_present(data, data.z))
-    count = tf.reduce_sum(data.counts)
-    power = tf.reduce_sum(squares) / count
+    series = outputs if outputs is not None and is_by_output else 1
+
+    def mean_square(values: tf.Tensor) -> tf.Tensor:
+        """The mean over all series, or over those of each output."""
+        sums, counts = (
+            tf.reduce_sum(tf.reshape(a, [-1, series]), axis=0)
+            for a in (tf.reduce_sum(squared_modulus(values), axis=-1), data.counts)
+        )
+        means = sums / tf.maximum(counts, 1.0)
+        return means if series > 1 else means[0]
+
+    power = mean_square(_where_present(data, data.z))
     if process.likelihood is not None:  # of data that are not the signal plus noise
         return power
-    residual = tf.reduce_sum(squared_modulus(_residuals(process, data))) / count
+    residual = mean_square(_residuals(process, data))
     rounding = _ROUNDING * np.finfo(power.dtype.as_numpy_dtype).eps
     return tf.where(residual > rounding**2 * power, residual, power)
 
@@ -410,7 +422,7 @@ def warn_of_offset(gp: Any, data: Data) -> None:
     if gp.observation_model.likelihood is not None:  # of data that are not the signal plus noise
         return
     x, z = residuals_of_mean(gp, data)
-    offsets = _FarFromZero(x, z)
+    offsets = _FarFromZero(x, z, gp.kernel.outputs)
     if gp.kernel.has_level(x) or not offsets.series.any():
         return
     described, lacks = "z", "has neither a mean nor a constant term"
@@ -462,8 +474,8 @@ def _turn(term: Kernel) -> float | None:
 class _FarFromZero:
     """Whether series `[B, N]` are far from zero beside their variation about a level or line."""
 
-    def __init__(self, x: np.ndarray, z: np.ndarray):
-        self.x, self.z = x, z
+    def __init__(self, x: np.ndarray, z: np.ndarray, outputs: int | None = None):
+        self.x, self.z, self.outputs = x, z, outputs
         self.means = series_means(z)
         squares, about = np.abs(self.means) ** 2, z - self.means[:, None]
         self.variances = series_means(np.abs(about) ** 2)
@@ -482,7 +494,9 @@ class _FarFromZero:
     def in_words(self) -> str:
         """Mean and standard deviation of the series farthest from zero."""
         worst = int(np.argmax(self.series * np.abs(self.means)))
-        of_series = "" if len(self.z) == 1 else f", of series {worst},"
+        kind = "series" if self.outputs is None else "output"
+        number = worst % (self.outputs or len(self.z))
+        of_series = "" if len(self.z) == 1 else f", of {kind} {number},"
         deviation = np.sqrt(self.variances[worst])
         return (
             f"its mean{of_series} is {self.means[worst]:.4g}, beside a standard deviation of "

@@ -179,13 +179,24 @@ class DataScales:
         z = self._by_output[:, list(numbers)].reshape(-1, self.z.shape[-1])
         return DataScales(self.x, z, [self.slow[degree] for degree in sorted(self.slow)])
 
+    @cached_property
+    def output_sizes(self) -> np.ndarray:
+        """The root mean square of each output about its mean, `[P]`; 1 where it is zero."""
+        about = self._by_output - series_means(self._by_output)[..., None]
+        sizes = np.sqrt([_mean_square(about[:, p]) for p in range(self.outputs)])
+        return np.where(sizes > 0.0, sizes, 1.0)
+
     def mixing(self, first: int, rank: int, reference: int) -> np.ndarray:
-        """Gains `[P, R]` of sources: eigenvectors of the covariance over outputs, from `first` on.
+        """Gains `[P, R]` of sources: eigenvectors of the correlation of outputs, from `first` on.
+
+        Outputs may have different units.
 
         They are lower trapezoidal in the order of outputs that begins with the reference, whose
         first gain is 1, with a positive diagonal.
         """
+        sizes = self.output_sizes
         z = self._by_output - series_means(self._by_output)[..., None]
+        z = z / sizes[:, None]
         present = ~np.isnan(z)
         pairs = np.einsum("bpn,bqn->pq", present.astype(float), present.astype(float))
         if np.min(pairs) < _TOGETHER * np.max(pairs):
@@ -196,10 +207,10 @@ class DataScales:
         powers, vectors = np.linalg.eigh(moments)  # the largest last
         first = first if first + rank <= len(powers) else 0
         columns = np.arange(len(powers))[::-1][first : first + rank]
-        sizes = np.sqrt(np.maximum(powers[columns], 1e-6 * powers[-1]))
+        lengths = np.sqrt(np.maximum(powers[columns], 1e-6 * powers[-1]))
         order = [reference, *(p for p in range(len(powers)) if p != reference)]
         # A = L Qᴴ, by the QR decomposition of Aᴴ.
-        gains = np.linalg.qr((vectors[:, columns] * sizes)[order].conj().T)[1].conj().T
+        gains = np.linalg.qr((vectors[:, columns] * lengths)[order].conj().T)[1].conj().T
         diagonal = np.diag(gains)
         gains = gains * np.exp(-1j * np.angle(diagonal))
         # A reference that hardly receives a source would leave the other gains without bound.
@@ -209,7 +220,7 @@ class DataScales:
         gains[below & (gains == 0)] = 0.1 * least  # where the gradient by a gain is zero too
         mixing = np.empty_like(gains)
         mixing[order] = gains / gains[0, 0]
-        return mixing
+        return mixing * (sizes / sizes[reference])[:, None]
 
     def _filled(self, z: np.ndarray) -> np.ndarray:
         """Series `[..., N]`, interpolated between samples where x is a line; else as they are.
@@ -231,9 +242,10 @@ class DataScales:
 
         Sources have one kernel, so that one of them is enough.
         """
-        gains = mixing[:, 0][:, None]
-        present = ~np.isnan(self._by_output)
-        received = np.sum(np.nan_to_num(self._by_output) * gains.conj(), axis=1)
+        sizes = self.output_sizes[:, None]
+        gains, z = mixing[:, 0][:, None] / sizes, self._by_output / sizes
+        present = ~np.isnan(z)
+        received = np.sum(np.nan_to_num(z) * gains.conj(), axis=1)
         size = np.sum(present * np.abs(gains) ** 2, axis=1)
         z = np.where(size > 0.0, received / np.where(size > 0.0, size, 1.0), np.nan)
         return DataScales(self.x, z, [self.slow[degree] for degree in sorted(self.slow)])

@@ -369,6 +369,11 @@ def _trapezoidal(outputs: int, rank: int, reference: int) -> Constraint:
         on_diagonal = np.array([mixing[element] for element in diagonal])
         return bool(is_zero and np.all(on_diagonal.imag == 0) and np.all(on_diagonal.real > 0))
 
+    def unit(sizes: np.ndarray) -> np.ndarray:
+        """Gains have the unit of their output over that of the reference."""
+        of_gains = np.repeat([sizes[p] / sizes[reference] for p, _ in below], 2)
+        return np.concatenate([np.ones(rank - 1), of_gains])
+
     form = f"[{outputs}, {rank}], 1 for the reference, output {reference}"
     form += ", and lower trapezoidal from there, with a positive diagonal" if rank > 1 else ""
     is_log = np.arange(rank - 1 + 2 * len(below)) < rank - 1
@@ -378,6 +383,8 @@ def _trapezoidal(outputs: int, rank: int, reference: int) -> Constraint:
         forward,
         inverse,
         is_complex=True,
+        step=np.ones(is_log.size),
         placeholder=(source > 0).astype(float),
+        unit_of_outputs=unit,
         log_jacobian=lambda raw: tf.where(is_log, raw, tf.zeros_like(raw)),
     )

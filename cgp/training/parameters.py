@@ -35,6 +35,8 @@ class Constraint(NamedTuple):
     """The value of a hyperparameter that was left out, until a fit initialises it."""
     is_per_dimension: bool = False
     """Whether there is one number, or one for each dimension of x; if left out, one for each."""
+    unit_of_outputs: Callable[[np.ndarray], np.ndarray] | None = None
+    """The unit of the weight from the sizes of the data of outputs, `[P]`; None for another."""
     log_jacobian: Callable[[tf.Tensor], tf.Tensor] | None = None
     """The log of the Jacobian determinant of `forward`, for densities; None if it is not known."""
 

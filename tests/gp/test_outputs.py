@@ -442,6 +442,59 @@ def test_which_data_are_refused(kind, call, message):
         call(kind(proper(), noise_variance=NOISES))
 
 
+@pytest.mark.parametrize("noise", [0.2, NOISES], ids=["common", "by output"])
+def test_are_outputs_of_one_kernel_as_many_series(noise):
+    known = np.random.default_rng(1).uniform(0.1, 0.5, Z.shape)
+    kernel = Outputs([Matern32(2.0, 1.5) * Rotation(0.3)] * P)
+    gps = [kind(kernel, noise) for kind in (cgp.StateSpaceGP, cgp.ExactGP)]
+    for arguments in ({}, {"noise_variance": known}):
+        value, exact = (gp.log_marginal_likelihood(T, Z, **arguments) for gp in gps)
+        close(value, exact)
+    gradients = []
+    for gp in gps:
+        data = gp.data_of(T, np.stack([Z, 2 * Z]), noise=gp.noise_arguments())
+        with tf.GradientTape() as tape:
+            value = gp.data_log_likelihood(data)
+        assert value.shape == (2,)
+        gradients.append(tape.gradient(value, [v.value for v in gp.trainable_variables]))
+    for by_series, exact in zip(*gradients, strict=True):
+        close(by_series, exact, 1e-9)
+
+
+def test_does_a_fit_not_depend_on_the_units_of_outputs():
+    x, units = 0.2 * np.arange(40.0), np.array([1e-6, 1.0, 1e3])
+    z = cgp.ExactGP(one_source(), NOISES).sample(x, seed=3, observed=True)[0]
+    likelihoods, gains = [], []
+    for scale in (np.ones(P), units):
+        gp = cgp.StateSpaceGP(Coregionalized(Matern32() * Rotation(), P), [None] * P)
+        gp.fit(x, z * scale, verbose=0)
+        jacobian = 2 * len(x) * np.sum(np.log(scale))
+        likelihoods.append(float(gp.log_marginal_likelihood()) + jacobian)
+        gains.append(gp.parameters()["coregionalized.mixing"][:, 0] / scale * scale[0])
+    np.testing.assert_allclose(likelihoods[1], likelihoods[0], atol=1e-4)
+    close(gains[1], gains[0], 1e-3)
+
+
+def test_are_outputs_that_a_fit_cannot_describe_told():
+    x = 0.2 * np.arange(30.0)
+    z = cgp.ExactGP(proper(), NOISES).sample(x, seed=3, observed=True)[0]
+    kernel = Coregionalized(Matern32(), P)
+    with pytest.raises(ValueError, match="every target of output 1 is zero: leave its column out"):
+        cgp.ExactGP(kernel).fit(x, z * [1, 0, 1], verbose=0)
+    with pytest.warns(RuntimeWarning, match=r"output 2 is 7.* as large as output 1.*\[None\] \* 3"):
+        cgp.ExactGP(Coregionalized(Matern32(), P)).fit(x, z * [1, 1, 1e3], epochs=2, verbose=0)
+    seldom = z.copy()
+    seldom[3:, 2] = np.nan
+    with pytest.warns(RuntimeWarning, match="output 2 has 3 values, .* regions are too narrow"):
+        cgp.ExactGP(Coregionalized(Matern32(), P)).fit(x, seldom, epochs=2, verbose=0)
+    with pytest.warns(
+        RuntimeWarning, match=r"of output 1, is 100.*each output its mean.*a list of 3"
+    ):
+        cgp.ExactGP(Coregionalized(Matern32(), P)).fit(
+            x, z + np.array([0, 100, 0]), epochs=1, verbose=0
+        )
+
+
 def means():
     of_first, of_second = cgp.means.Constant(1 + 2j), cgp.means.Polynomial(1, [0.5, 0.3j])
     return cgp.means.Outputs([of_first, of_second, None])

@@ -230,9 +230,10 @@ def in_words(gp: Any, data: Data, weak: dict[str, WeakPrior]) -> dict[str, str]:
     """Descriptions of weak priors by name, with the prior of a noise variance left out."""
     words = {}
     if gp.has_weak_prior:
-        scale = 2.0 * float(residual_power(gp.observation_model, data))
+        powers = np.ravel(residual_power(gp.observation_model, data))
+        scale = ", ".join(f"{2.0 * power:.3g}" for power in powers)
         words["noise_variance"] = (
-            f"that of a fit, about gamma of shape 1.5 and scale {scale:.3g}, twice the mean square "
+            f"that of a fit, about gamma of shape 1.5 and scale {scale}, twice the mean square "
             "of what offset, mean and trend leave of z"
         )
     return words | {name: prior.words() for name, prior in weak.items()}

@@ -105,7 +105,9 @@ def convergence_problems(
             f"{_numbered(refused)} accepted less than {_LEAST_ACCEPTANCE} of their proposals: take "
             "a longer warm-up, which finds the size of steps"
         )
-    # NaN, of draws that are all equal, is no good sign either: it is within no bound.
+    # NaN, of draws that are all equal, is no good sign either: it is within no bound. But a vector
+    # may have elements that are constant, as the gain of a reference.
+    r_hat, effective_sizes = map(_of_varying_elements, (r_hat, effective_sizes))
     worst = {name: float(np.max(a)) for name, a in r_hat.items()}
     apart = [f"{name} ({r:.3f})" for name, r in worst.items() if not r <= _MOST_R_HAT]
     if apart:
@@ -129,6 +131,11 @@ def convergence_problems(
             "the posterior is narrow or has no value; give priors that exclude such places"
         )
     return problems
+
+
+def _of_varying_elements(by_name: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Diagnostics by name, those of the elements that are no number left out if others are."""
+    return {n: a if np.isnan(a).all() else a[~np.isnan(a)] for n, a in by_name.items()}
 
 
 def _numbered(chosen: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""Outputs of one source, collapsed to one series of known noise.
+"""Outputs as series of one signal: of one source one series of known noise, of none P series.
 
 Where every output is a gain times one signal u, `z_p = a_p u + n_p` with independent circular noise
 of variances r_p, the values at one place tell of u what one observation tells (Jungbacker &
@@ -20,32 +20,73 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
-from cgp.gp.outputs import by_outputs
+from cgp.gp.outputs import by_outputs, rows_of_outputs, series_of_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.kernels.outputs import Coregionalized
+from cgp.gp.state_space import native_likelihood
+from cgp.gp.state_space.discretization import ordered_series
+from cgp.kernels.outputs import Coregionalized, Outputs
 from cgp.linalg.arguments import as_complex, is_nan, nan, squared_modulus
+from cgp.statespace import filtering
 
 
 class Collapsed(NamedTuple):
-    """One series for each of several outputs, and the rest of their density."""
+    """Series of one signal in place of several outputs, and the rest of their density."""
 
     process: SignalPlusNoise
-    """The process of the source."""
+    """The process of one signal."""
     data: Data
-    """Observations of the source, `[B, N]`, with the noise variance of each."""
+    """Its observations, `[B, N]`, or `[B P, N]`, with the noise of each."""
     correction: tf.Tensor
-    """What the log likelihood of the outputs has beside that of the source, real, `[B]`."""
+    """What the log likelihood of the outputs has beside that of the series, real, `[B]`."""
+
+    def log_likelihood(self, parallel: bool) -> tf.Tensor:
+        """The log likelihood of the outputs, `[B]`; `parallel` as for the series."""
+        of_series = log_likelihood(self.process, self.data, parallel)
+        of_data = tf.reshape(of_series, [tf.shape(self.correction)[0], -1])
+        return tf.reduce_sum(of_data, axis=1) + self.correction
+
+
+def log_likelihood(process: SignalPlusNoise, data: Data, parallel: bool) -> tf.Tensor:
+    """The log likelihood of each series, `[B]`: by the compiled op where it serves, or a filter."""
+    native = None if parallel else native_likelihood.log_likelihood(process, data)
+    if native is not None:
+        return native
+    series = ordered_series(process, data)
+    return filtering.log_likelihood(series.model, series.z, parallel=parallel)
 
 
 def collapsed(process: SignalPlusNoise, data: Data) -> Collapsed | None:
-    """The series of the source of data, as `cgp.gp.data` makes them; None where there are several.
+    """The series of one signal of data, as `cgp.gp.data` makes them; None where there are none.
 
-    The kernel is a `Coregionalized` of rank 1, samples are of the value, and the noise is circular.
+    The kernel is a `Coregionalized` of rank 1, samples are of the value, and the noise is circular;
+    or it is `Outputs` of the same kernel everywhere.
     """
     kernel = process.kernel
+    if isinstance(kernel, Outputs) and all(part is kernel.parts[0] for part in kernel.parts):
+        return _separate(process, data, kernel)
     is_one = isinstance(kernel, Coregionalized) and kernel.rank == 1
     if not is_one or process.noise_circularity is not None or not data.is_of_values:
         return None
+    return _of_source(process, data, kernel)
+
+
+def _separate(process: SignalPlusNoise, data: Data, kernel: Outputs) -> Collapsed:
+    """Independent outputs of one kernel: P series of one process."""
+    outputs, function = kernel.outputs, process.sample_mean(data)
+    z = data.z if function is None else data.z - function
+
+    def rows(a: tf.Tensor) -> tf.Tensor:
+        return rows_of_outputs(tf.broadcast_to(a, tf.shape(z)), outputs)
+
+    x, of_series = series_of_outputs(data.x, z, outputs)
+    fields = data.noise.map(rows), data.functional.map(rows)
+    series = Data(x, of_series, tf.shape(of_series)[:1], *fields)
+    nothing = tf.zeros(tf.shape(z)[:1], z.dtype.real_dtype)
+    return Collapsed(process.of_terms(kernel.parts[0]), series, nothing)
+
+
+def _of_source(process: SignalPlusNoise, data: Data, kernel: Coregionalized) -> Collapsed:
+    """Outputs of one source: one series."""
     outputs, gains = kernel.outputs, kernel.mixing.value[:, 0]
     noise = data.noise._replace(group=None) if process.noise_is_by_output else data.noise
     r = process.noise_variances(noise.map(lambda a: by_outputs(a, outputs)))

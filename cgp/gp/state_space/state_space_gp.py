@@ -20,9 +20,9 @@ from cgp.gp.outputs import by_outputs, points_of_outputs
 from cgp.gp.posterior import Posterior, prior
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
-from cgp.gp.state_space import native_likelihood, whittle
-from cgp.gp.state_space.collapsing import collapsed
-from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
+from cgp.gp.state_space import whittle
+from cgp.gp.state_space.collapsing import collapsed, log_likelihood
+from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.output_series import in_points, in_rows
 from cgp.gp.state_space.predictions import drawn, forecasts, smoothed
@@ -34,7 +34,6 @@ from cgp.linalg.arguments import ArrayLike, as_flag, is_nan, stateless_seed
 from cgp.online.cell import Outputs, Sample
 from cgp.online.gate import gated_step
 from cgp.online.steps import step_outputs
-from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.models.model_base import whole_steps
 from cgp.statespace.online.online_step import StateArrays
 from cgp.training import confirm, invalidate, refresh
@@ -260,14 +259,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
                 self._check_whittle(data)
             return whittle.log_likelihood(self._process, data, self.band)
         process, (data, correction) = self._process, self._sites.find(data)
-        of_source = collapsed(process, data)
-        process, data, correction = of_source or (process, self._in_rows(data), correction)
-        if not self.parallel:
-            native = native_likelihood.log_likelihood(process, data)
-            if native is not None:
-                return native + correction
-        series = ordered_series(process, data)
-        return log_likelihood(series.model, series.z, parallel=self.parallel) + correction
+        of_signal = collapsed(process, data)
+        if of_signal is not None:
+            return of_signal.log_likelihood(self.parallel)
+        return log_likelihood(process, self._in_rows(data), self.parallel) + correction
 
     # --- predictions ---------------------------------------------------------------------------
 

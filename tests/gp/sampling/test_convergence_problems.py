@@ -45,6 +45,17 @@ def test_are_draws_doubted_that_are_all_equal():
     assert "fewer than 200 independent ones, 100 a chain, of scale (nan)" in text
 
 
+def test_are_constant_elements_beside_others_left_out():
+    """As the gain of a reference, which is 1."""
+    shape = good().shape
+    diverged, acceptance = np.zeros(shape, bool), np.full(shape, 0.8)
+    chains = Chains(good()[..., None], np.zeros(shape), diverged, acceptance, np.ones(400, int))
+    hats, sizes = {"mixing": np.array([np.nan, 1.002])}, {"mixing": np.array([np.nan, 900.0])}
+    assert convergence_problems(chains, hats, sizes) == []
+    hats["mixing"][1] = 1.2
+    assert "R-hat is above 1.01 of mixing (1.200)" in convergence_problems(chains, hats, sizes)[0]
+
+
 def test_are_chains_named_that_accepted_little():
     acceptance = np.array([0.8, 0.1, 0.8, 0.15])[:, None]
     assert said(good(), acceptance).startswith("chains 1, 3 accepted less than 0.2")
