@@ -25,6 +25,7 @@ SCRIPTS = (
     "recursive_gp",
     "kalman_filter",
     "state_space_gp",
+    "several_signals",
     "first_calls",
     "trackers",
     "streams",

@@ -26,7 +26,7 @@ them, as twenty seconds are few for loads that last two; those of averages hold 
 from the innovation of a phase given the others, and ratios 87 %, both at three false alarms in a
 thousand frames; without data, theory has a limit for cgp, with 2.5 of them.
 
-Run it with: python examples/three_phases.py (one to two minutes)
+Run it with: python examples/three_phases.py (a minute)
 """
 
 from pathlib import Path

@@ -137,7 +137,6 @@ def covariances(chols):
     return cgp.linalg.from_composite(chols @ np.swapaxes(chols, -1, -2))
 
 
-@pytest.mark.parametrize("z", [Z[0], Z[0][:, None], Z[..., None]], ids=["T", "T1", "BT1"])
 def test_is_said_whether_a_square_prediction_is_of_outputs_or_of_series():
     kernel = cgp.kernels.Coregionalized(Matern32(1.0, 1.0), outputs=2, mixing=[1.0, 1j])
     predicted = cgp.ExactGP(kernel, 0.1).predict([0.0, 1.0])
@@ -148,6 +147,7 @@ def test_is_said_whether_a_square_prediction_is_of_outputs_or_of_series():
     assert "mean_1" in frame
 
 
+@pytest.mark.parametrize("z", [Z[0], Z[0][:, None], Z[..., None]], ids=["T", "T1", "BT1"])
 def test_are_moments_of_filter_and_smoother_those_of_their_factors(z):
     filtered, smoothed = (f(model(), z) for f in (cgp.statespace.filter, cgp.statespace.smooth))
     frame = cgp.to_frame(filtered, DAYS)
