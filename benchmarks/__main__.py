@@ -25,7 +25,6 @@ SCRIPTS = (
     "recursive_gp",
     "kalman_filter",
     "state_space_gp",
-    "several_signals",
     "first_calls",
     "trackers",
     "streams",

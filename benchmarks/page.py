@@ -226,16 +226,6 @@ def state_space_gp(records: Records) -> str:
     return _table(records["state_space_gp"]["rows"], columns)
 
 
-def several_signals(records: Records) -> str:
-    kinds = {"one source": "one source", "source + own": "and processes of each"}
-    columns: dict[str, object] = {"N": "N", "P": "P", **{b: a for a, b in kinds.items()}}
-    columns["P series of one process"] = "series"
-    columns["memory of one source, MB"] = "memory"
-    for kind, head in (*kinds.items(), ("series", "of P series")):
-        columns[f"step, µs: {head}"] = f"step, {kind}"
-    return _table(records["several_signals"]["rows"], columns)
-
-
 def _error_of_process(row: Record) -> object:
     errors = [row["error beside exact"], row["error beside celerite2"]]
     return max((e for e in errors if isinstance(e, float)), default=None)
@@ -341,7 +331,6 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "kalman errors": kalman_errors,
     "kalman steps": kalman_steps,
     "state space gp": state_space_gp,
-    "several signals": several_signals,
     "first calls": first_calls,
     "first calls of scripts": first_calls_of_scripts,
     "trackers": trackers,

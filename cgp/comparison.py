@@ -50,7 +50,8 @@ class Scores(NamedTuple):
     cv_density: float
     """The mean log predictive density of targets left out of a fit, in nats."""
     cv_error_db: float
-    """The squared error of these targets over their power, in decibels."""
+    """The squared error of these targets over their power, in decibels; of several outputs over
+    the power of each."""
     loo_density: float
     """The mean log predictive density of each target given all others, without a fit; or NaN."""
     coverage: float
@@ -250,9 +251,14 @@ def compare(
 
     is_tested = np.broadcast_to(np.any(left_out, axis=0), targets.shape) & ~np.isnan(targets)
     tested = targets[is_tested]
+    axes = tuple(range(targets.ndim - (outputs is not None)))
+    size = np.sqrt(np.nanmean(np.abs(targets) ** 2, axis=axes, keepdims=True))  # outputs have units
+    size = np.broadcast_to(np.maximum(size, 1e-300), targets.shape)[is_tested]
     predictions = {name: p.map(lambda a: a[is_tested]) for name, p in predictions.items()}
     densities = np.stack([log_predictive_densities(tested, p) for p in predictions.values()])
-    errors = np.array([normalized_error_db(tested, p.mean) for p in predictions.values()])
+    errors = np.array(
+        [normalized_error_db(tested / size, p.mean / size) for p in predictions.values()]
+    )
     possible = _eligible(errors)
     weights = np.zeros(len(models))
     weights[possible] = stacking(densities[possible])

@@ -209,13 +209,14 @@ def test_are_outputs_compared_by_what_the_others_tell(kind):
     assert result["common"].cv_error_db < result["alone"].cv_error_db - 3.0
     assert result.predict(x[:2])["mean"].shape == (2, 3)
     gp, left_out = models["common"], _folds(x, z, 3, 0, outputs=3)
-    fitted, errors = gp.get_weights(), []
+    fitted, errors, powers = gp.get_weights(), [], []
+    size = np.sqrt(np.nanmean(np.abs(z) ** 2, axis=0))
     for fold in left_out:
         gp.set_weights(fitted)
         gp.fit(x, np.where(fold, np.nan, z), verbose=0)
-        errors += list(np.abs(z - gp.predict(x)["mean"])[fold] ** 2)
-    power = np.mean(np.abs(z[left_out.any(axis=0)]) ** 2)
-    expected = 10 * np.log10(np.mean(errors) / power)
+        errors += list((np.abs(z - gp.predict(x)["mean"]) / size)[fold] ** 2)
+        powers += list((np.abs(z) / size)[fold] ** 2)
+    expected = 10 * np.log10(np.mean(errors) / np.mean(powers))
     np.testing.assert_allclose(result["common"].cv_error_db, expected, atol=1e-3)
 
 

@@ -380,10 +380,7 @@ def check_pair(inputs: Any) -> None:
 
 
 def checked_points(x: tf.Tensor, data: Data, outputs: int | None = None) -> tf.Tensor:
-    """New inputs, checked against the data; a graph checks the batch axes alone, when it runs.
-
-    Of P outputs they are points of the kernel, P of each input.
-    """
+    """New points, checked against the data; a graph checks the batch axes alone, when it runs."""
     if not tf.executing_eagerly():
         return _with_checked_batch_axes(x, data)
     if x.shape[-1] != data.x.shape[-1]:

@@ -159,6 +159,12 @@ class SignalPlusNoise:
         process._covariance_function, process._mean_function = terms, None
         return process
 
+    def with_mean(self, mean: Mean | None) -> "SignalPlusNoise":
+        """The process with another mean."""
+        process = copy.copy(self)
+        process._mean_function = mean
+        return process
+
     def in_data_order(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
         """Reorders an axis from the order of the form to the order of data."""
         return interleave(a, axis) if self._by_point else a

@@ -8,7 +8,7 @@ when offsets are subtracted, and with them all that the mean and an integrated w
 import contextlib
 import itertools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -271,17 +271,21 @@ def _means_and_data(mean: Mean, data: Data) -> Iterator[tuple[Mean, Data]]:
     if not isinstance(mean, Outputs):
         yield mean, data
         return
-    for of_outputs, numbers in mean.different():
-        columns = [slice(number, None, mean.outputs) for number in numbers]
+    for mean_of_signal, numbers in mean.different():
+        yield mean_of_signal, _series_of(data, mean.outputs, numbers)
 
-        def series(a: tf.Tensor, columns: list[slice] = columns) -> tf.Tensor:
-            a = tf.broadcast_to(a, tf.shape(data.z))
-            return tf.concat([a[:, column] for column in columns], axis=0)
 
-        x = data.x[:, :: mean.outputs, :-1]
-        x = x if x.shape[0] == 1 else tf.concat([x] * len(numbers), axis=0)
-        z, functional = series(data.z), data.functional.map(series)
-        yield of_outputs, Data(x, z, tf.shape(z)[:1], functional=functional)
+def _series_of(data: Data, outputs: int, numbers: Sequence[int]) -> Data:
+    """The data of some outputs as series of one signal, one output after another."""
+
+    def series(a: tf.Tensor) -> tf.Tensor:
+        a = tf.broadcast_to(a, tf.shape(data.z))
+        return tf.concat([a[:, number::outputs] for number in numbers], axis=0)
+
+    x = data.x[:, ::outputs, :-1]
+    x = x if x.shape[0] == 1 else tf.concat([x] * len(numbers), axis=0)
+    z = series(data.z)
+    return Data(x, z, tf.shape(z)[:1], functional=data.functional.map(series))
 
 
 def _start_mean(mean: Mean, data: Data) -> None:
@@ -362,28 +366,32 @@ def residual_power(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     the mean square of the data. It is `[P]` of outputs that have noise variances of their own.
     """
     data, outputs = data.of_values(), process.kernel.outputs
-    is_by_output = process.noise_is_by_output
-    if outputs is not None:  # which have offsets of their own
-        z = data.z - process.plus_function(tf.zeros_like(data.z), data.x)
-        x, z = series_of_outputs(data.x, z, outputs)
-        process, data = process.of_terms(process.kernel), Data(x, z, tf.shape(z)[:1])
-    series = outputs if outputs is not None and is_by_output else 1
-
-    def mean_square(values: tf.Tensor) -> tf.Tensor:
-        """The mean over all series, or over those of each output."""
-        sums, counts = (
-            tf.reduce_sum(tf.reshape(a, [-1, series]), axis=0)
-            for a in (tf.reduce_sum(squared_modulus(values), axis=-1), data.counts)
-        )
-        means = sums / tf.maximum(counts, 1.0)
-        return means if series > 1 else means[0]
-
-    power = mean_square(_where_present(data, data.z))
+    if outputs is None:
+        sums = _sums_of_squares(process, data)
+    else:  # which have offsets and means of their own
+        means = process.mean.means if isinstance(process.mean, Outputs) else [None] * outputs
+        of_outputs = [
+            _sums_of_squares(process.with_mean(mean), _series_of(data, outputs, [number]))
+            for number, mean in enumerate(means)
+        ]
+        sums = tuple(map(tf.stack, zip(*of_outputs, strict=True)))
+        if not process.noise_is_by_output:
+            sums = tuple(map(tf.reduce_sum, sums))
+    squares, of_residuals, count = sums
+    power, residual = (a / tf.maximum(count, 1.0) for a in (squares, of_residuals))
     if process.likelihood is not None:  # of data that are not the signal plus noise
         return power
-    residual = mean_square(_residuals(process, data))
     rounding = _ROUNDING * np.finfo(power.dtype.as_numpy_dtype).eps
     return tf.where(residual > rounding**2 * power, residual, power)
+
+
+def _sums_of_squares(process: SignalPlusNoise, data: Data) -> tuple[tf.Tensor, ...]:
+    """The sums of squares of data and of their residuals, and the number of data."""
+    squares, of_residuals = (
+        tf.reduce_sum(squared_modulus(values))
+        for values in (_where_present(data, data.z), _residuals(process, data))
+    )
+    return squares, of_residuals, tf.reduce_sum(data.counts)
 
 
 def _residuals(process: SignalPlusNoise, data: Data) -> tf.Tensor:

@@ -327,7 +327,8 @@ class StartRules:
         if self.draw is None:
             outputs = range(self.scales.outputs) if output is None else [output]
             return float(np.mean([self.scales.of_outputs([p]).noise for p in outputs]))
-        return float(self.scales.variance * 10.0 ** (-6.0 * self.uniform()))
+        scales = self.scales if output is None else self.scales.of_outputs([output])
+        return float(scales.variance * 10.0 ** (-6.0 * self.uniform()))
 
     def mixing(self, rank: int, reference: int) -> np.ndarray:
         """Gains of the next sources, `[P, R]`; drawn, within half a decade and a quarter turn."""

@@ -79,7 +79,7 @@ class Coregionalized(_KernelOfOutputs, UnaryCombination):
     reference its first row, with a positive diagonal: other matrices are these times a unitary one,
     and describe the same process.
 
-    Gains left out start from the leading eigenvectors of the covariance of the data over outputs.
+    Gains left out start from the leading eigenvectors of the correlation of the data over outputs.
 
     Args:
         kernel: The kernel of the sources. An improper one has one source.
@@ -167,7 +167,7 @@ class Coregionalized(_KernelOfOutputs, UnaryCombination):
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
         """Hyperparameters and starting values: the gains, and the kernel from the source they give.
 
-        Each kernel takes the next eigenvectors of the covariance of the data over outputs.
+        Each kernel takes the next eigenvectors of the correlation of the data over outputs.
         """
         scales, mixing = rules.scales, rules.mixing(self.rank, self.reference)
         if is_selected(self.mixing):

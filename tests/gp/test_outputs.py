@@ -551,6 +551,23 @@ def test_do_means_of_outputs_start_from_the_data_and_are_learned(kind, tmp_path)
     assert loaded.mean.means[0] is loaded.mean.means[2]
 
 
+def test_is_the_noise_learned_that_trends_leave():
+    """A steep marginalised trend does not hold up the noise by its weak prior."""
+    x = 0.2 * np.arange(40.0)
+    z = cgp.ExactGP(one_source(), NOISES).sample(x, seed=3, observed=True)[0]
+    z[:, 0] += 1e5 * x
+    trend = cgp.means.Polynomial(1, marginalized=True, center=4.0, scale=4.0)
+    gp = cgp.ExactGP(
+        Coregionalized(Matern32() * Rotation(), P), mean=cgp.means.Outputs([trend, None, None])
+    )
+    gp.fit(x, z, verbose=0)
+    assert 0.1 < gp.parameters()["noise_variance"] < 0.4
+    with pytest.raises(ValueError, match="coefficients of one output: make another"):
+        cgp.means.Outputs([trend, trend])
+    with pytest.raises(TypeError, match="fit each response by itself for poles"):
+        cgp.means.Outputs([cgp.means.Rational(2), None])
+
+
 def test_is_a_trend_of_each_output_marginalised():
     trends = [cgp.means.Polynomial(1, marginalized=True, center=5.0, scale=5.0), None, None]
     gp = cgp.ExactGP(proper(), NOISES, mean=cgp.means.Outputs(trends))

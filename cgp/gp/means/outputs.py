@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import Mean
+from cgp.gp.means.rational import Rational
 from cgp.kernels.functionals import Functional
 from cgp.linalg.arguments import as_complex
 from cgp.training.parameters import Parameter, Parameterized
@@ -59,6 +60,15 @@ class Outputs(Mean):
                 )
             if isinstance(mean, Outputs):
                 raise ValueError(f"Outputs is made of means of one signal, got {mean!r}")
+            if getattr(mean, "marginalized", False) and means.count(mean) > 1:
+                raise ValueError(
+                    f"a marginalised trend has coefficients of one output: make another {mean!r}"
+                )
+            if isinstance(mean, Rational):
+                raise TypeError(
+                    "Outputs is made of constants and polynomials, and functions of your own: fit "
+                    f"each response by itself for poles, got {mean!r}"
+                )
         if len(means) < 2:
             raise ValueError(f"Outputs needs a mean for each of at least two outputs, got {means}")
         dtypes = {mean.variable_dtype for mean in means if mean is not None} or {"float64"}
@@ -101,11 +111,7 @@ class Outputs(Mean):
     def _sum(
         self, x: tf.Tensor, evaluate: Callable[[Mean, tf.Tensor], tf.Tensor | None]
     ) -> tf.Tensor | None:
-        terms = [
-            values * as_complex(is_there)
-            for mean, is_there in self._places_of_means(x)
-            if (values := evaluate(mean, x[..., :-1])) is not None
-        ]
+        terms = [values * as_complex(is_there) for values, is_there in self._evaluated(x, evaluate)]
         return tf.add_n(terms) if terms else None
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
@@ -121,17 +127,20 @@ class Outputs(Mean):
     ) -> tf.Tensor | None:
         columns = [
             values * as_complex(is_there)[..., None]
-            for mean, is_there in self._places_of_means(x)
-            if (values := evaluate(mean, x[..., :-1])) is not None
+            for values, is_there in self._evaluated(x, evaluate)
         ]
         return tf.concat(columns, axis=-1) if columns else None
 
-    def _places_of_means(self, x: tf.Tensor) -> Iterator[tuple[Mean, tf.Tensor]]:
-        """Each mean, and 1 at the points of its outputs, 0 at others, real `[..., N]`."""
+    def _evaluated(
+        self, x: tf.Tensor, evaluate: Callable[[Mean, tf.Tensor], tf.Tensor | None]
+    ) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+        """What each mean has at all points, and 1 at those of its outputs, else 0, `[..., N]`."""
         number = tf.cast(tf.round(x[..., -1]), tf.int32)
-        for mean, of_mean in self.different():
-            is_there = [float(number in of_mean) for number in range(self.outputs)]
-            yield mean, tf.gather(tf.constant(is_there, x.dtype), number)
+        for mean, numbers in self.different():
+            values = evaluate(mean, x[..., :-1])
+            if values is not None:
+                is_there = [float(output in numbers) for output in range(self.outputs)]
+                yield values, tf.gather(tf.constant(is_there, x.dtype), number)
 
     def nearest(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """The means nearest to series `[B P, N]`, the outputs of each one after another."""

@@ -20,7 +20,7 @@ from cgp.gp.recursive.budget import Budget
 from cgp.gp.recursive.sliding import Sliding
 from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_cell import WindowCell, completed_weights
-from cgp.gp.recursive.window_of_outputs import WindowOfOutputs
+from cgp.gp.recursive.window_of_outputs import WindowOfOutputs, check_settings
 from cgp.gp.recursive.window_recursion import (
     Growing,
     Policy,
@@ -136,12 +136,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
                 "a marginalised trend belongs to all data, and a RecursiveGP drops some: give "
                 "Polynomial its coefficients, or add a kernel of large variance for the trend"
             )
-        if getattr(kernel, "outputs", None) is not None and forgetting < 1.0:
-            raise ValueError(
-                f"forgetting is of one signal, and the kernel has {kernel.outputs} outputs: "
-                "multiply it by a Matern12 of variance 1, by which past and present are correlated "
-                "less and less"
-            )
+        check_settings(getattr(kernel, "outputs", None), capacity, forgetting)
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
         super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
         require_one_replica(self, "a RecursiveGP")

@@ -24,6 +24,21 @@ from cgp.linalg.arguments import is_nan, nan
 from cgp.online.cell import Cell, Compiled, Sample
 
 
+def check_settings(outputs: int | None, capacity: int, forgetting: float) -> None:
+    """Raises a ValueError for settings that no window of outputs can have."""
+    if outputs is None:
+        return
+    if forgetting < 1.0:
+        raise ValueError(
+            f"forgetting is of one signal, and the kernel has {outputs} outputs: multiply it by a "
+            "Matern12 of variance 1, by which past and present are correlated less and less"
+        )
+    if capacity < outputs:
+        raise ValueError(
+            f"capacity counts values, at least one for each of {outputs} outputs, got {capacity}"
+        )
+
+
 class WindowOfOutputs(WindowCell):
     """The values in a window and their factor, and their update by a sample of P outputs."""
 

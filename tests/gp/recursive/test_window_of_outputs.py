@@ -107,3 +107,5 @@ def test_do_all_drivers_take_samples_of_outputs():
 def test_is_forgetting_of_outputs_refused_with_a_remedy():
     with pytest.raises(ValueError, match="multiply it by a Matern12 of variance 1"):
         cgp.RecursiveGP(proper(), NOISES, forgetting=0.9)
+    with pytest.raises(ValueError, match="at least one for each of 3 outputs, got 2"):
+        cgp.RecursiveGP(proper(), NOISES, capacity=2)
