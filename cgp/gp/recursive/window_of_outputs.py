@@ -74,8 +74,8 @@ class WindowOfOutputs(WindowCell):
         """Predicts samples `[B, P]`, and takes in the values that are not missing."""
         values = self.values(sample.map(lambda a: tf.expand_dims(a, 1)))
         window = self.window(state)
-        before, moments = self._signal(window, values.x)
-        observed = self.process.matrix_with_noise(moments, values.noise)
+        before, signal = self._signal(window, values.x)
+        observed = self.process.matrix_with_noise(signal, values.noise)
         joint = JointMoments(observed.k, observed.c_or_zeros())
         variance, pseudo_variance = map(tf.linalg.diag_part, joint)
         predicted = Marginals(before, tf.math.real(variance), pseudo_variance)
@@ -84,9 +84,7 @@ class WindowOfOutputs(WindowCell):
         window, _ = (scan if is_native else self.recursion.scan)(
             window, values.x, values.z, values.noise
         )
-        after, moments = self._signal(window, values.x)
-        k, c = clipped(moments.map(tf.linalg.diag_part))
-        filtered = Marginals(after, tf.math.real(k), tf.zeros_like(after) if c is None else c)
+        filtered = self._filtered(before, signal, values)
         absent = is_nan(sample.z)
         innovation = tf.where(absent, nan(before.dtype), sample.z - before)
         return self.state(window), Step(predicted, innovation, filtered, joint)
@@ -114,6 +112,33 @@ class WindowOfOutputs(WindowCell):
         of_window = form.moments(tf.linalg.matmul(w, w, adjoint_a=True))
         signal = moments.map(lambda a: a[:, held:]).map(tf.subtract, of_window)
         return process.plus_function(mean, x), signal
+
+    def _filtered(self, mean: tf.Tensor, signal: SecondMoments, values: Data) -> Marginals:
+        """The signal at the points of a sample given its values too, by the update of a filter.
+
+        In Joseph's form, (1 − G) Σ (1 − G)ᴴ + G R Gᴴ, as the difference of Σ and G Σ would lose the
+        digits of a small noise R.
+        """
+        process, form = self.process, self.process.form
+        jitter = self.recursion.jitter(process.marginal(values.x), values.noise)
+        nothing = signal.map(tf.zeros_like)
+        sigma = form.covariance(signal)
+        R = form.covariance(process.matrix_with_noise(nothing, values.noise))
+        m, dtype = form.multiplicity, sigma.dtype
+        keep = tf.cast(tf.concat([values.present] * m, axis=-1), dtype)
+        S = (sigma + R) * keep[:, :, None] * keep[:, None, :]
+        diagonal = tf.linalg.diag_part(S) + tf.cast(tf.concat([jitter / m] * m, axis=-1), dtype)
+        S = tf.linalg.set_diag(S, diagonal + (1.0 - keep))  # 1 where values are missing
+        cross = tf.linalg.adjoint(sigma * keep[:, None, :])
+        gain = tf.linalg.adjoint(tf.linalg.cholesky_solve(tf.linalg.cholesky(S), cross))
+        innovation = tf.where(values.present, values.z - mean, tf.zeros_like(mean))
+        mean += form.join(tf.linalg.matvec(gain, form.split(innovation)))
+        unexplained = tf.eye(gain.shape[-1], dtype=dtype) - gain
+        spread = tf.linalg.matmul(unexplained, sigma)
+        covariance = tf.linalg.matmul(spread, unexplained, adjoint_b=True)
+        covariance += tf.linalg.matmul(tf.linalg.matmul(gain, R), gain, adjoint_b=True)
+        k, c = clipped(form.moments(covariance).map(tf.linalg.diag_part))
+        return Marginals(mean, tf.math.real(k), tf.zeros_like(mean) if c is None else c)
 
     def predict(self, state: Any, at: Sample) -> Marginals:
         """The signal at places `[B, M, D]` given the windows, `[B, M, P]`."""
