@@ -478,7 +478,7 @@ class PresentMatrices:
         if self._process.mean is None:
             return 0.0
         function = mean_function(self._process, tf.constant(x.reshape(-1, 1, 1))).numpy()
-        return function.reshape(*x.shape, *function.shape[2:])
+        return function.reshape((*x.shape, *function.shape[2:]))
 
 
 class CompiledProcess:
