@@ -26,8 +26,9 @@ class Outputs(Mean):
         dtype: The dtype of the means.
 
     Raises:
-        TypeError: No means, means of several dtypes, or with real coefficients.
-        ValueError: Fewer than two; a mean that has outputs itself.
+        TypeError: No means, means of several dtypes or with real coefficients, or a `Rational`.
+        ValueError: Fewer than two; a mean that has outputs itself; one marginalised trend in
+            several places.
 
     Example:
         >>> import cgp
@@ -119,7 +120,10 @@ class Outputs(Mean):
         return self._columns(x, lambda mean, places: mean.basis(places))
 
     def sample_basis(self, x: tf.Tensor, functional: Functional) -> tf.Tensor | None:
-        """What samples measure of the basis functions; as `basis`."""
+        """The value or derivative of each basis function that samples observe, `[..., N, q]`.
+
+        Basis functions of a marginalised trend are zero at the points of other outputs.
+        """
         return self._columns(x, lambda mean, places: mean.sample_basis(places, functional))
 
     def _columns(
