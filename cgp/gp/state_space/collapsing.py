@@ -20,10 +20,11 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
-from cgp.gp.outputs import by_outputs, rows_of_outputs, series_of_outputs
+from cgp.gp.outputs import by_outputs, series_of_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space import native_likelihood
 from cgp.gp.state_space.discretization import ordered_series
+from cgp.gp.state_space.output_series import in_rows
 from cgp.kernels.outputs import Coregionalized, Outputs
 from cgp.linalg.arguments import as_complex, is_nan, nan, squared_modulus
 from cgp.statespace import filtering
@@ -74,13 +75,10 @@ def _separate(process: SignalPlusNoise, data: Data, kernel: Outputs) -> Collapse
     """Independent outputs of one kernel: P series of one process."""
     outputs, function = kernel.outputs, process.sample_mean(data)
     z = data.z if function is None else data.z - function
-
-    def rows(a: tf.Tensor) -> tf.Tensor:
-        return rows_of_outputs(tf.broadcast_to(a, tf.shape(z)), outputs)
-
     x, of_series = series_of_outputs(data.x, z, outputs)
-    fields = data.noise.map(rows), data.functional.map(rows)
-    series = Data(x, of_series, tf.shape(of_series)[:1], *fields)
+    # Every row keeps the group of its output, as series of one signal do not tell it.
+    series = in_rows(data._replace(z=z), outputs, noise_is_by_output=False)
+    series = series._replace(x=x, batch=tf.shape(of_series)[:1])
     nothing = tf.zeros(tf.shape(z)[:1], z.dtype.real_dtype)
     return Collapsed(process.of_terms(kernel.parts[0]), series, nothing)
 
