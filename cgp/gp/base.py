@@ -53,6 +53,7 @@ class GaussianProcess(Parameterized, Model):
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
+        noise_scale: float | None = 1.0,
         likelihood: Likelihood | None = None,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -76,8 +77,13 @@ class GaussianProcess(Parameterized, Model):
             )
             raise ValueError(f"mean is {of_mean}, and the kernel {of_kernel}: {remedy}")
         fixed = names_of(fixed)
-        if is_left_out(noise_variance) and "noise_variance" in fixed:
-            raise ValueError("noise_variance is fixed, but was left out: give it a value")
+        left_out = {
+            "noise_variance": is_left_out(noise_variance),
+            "noise_scale": noise_scale is None,
+        }
+        for parameter_name in fixed:
+            if left_out.get(parameter_name):
+                raise ValueError(f"{parameter_name} is fixed, but was left out: give it a value")
         super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
         for layer in (kernel, mean):
             if layer is not None and layer.variable_dtype != self.variable_dtype:
@@ -88,7 +94,7 @@ class GaussianProcess(Parameterized, Model):
         self.supports_jit = False
         self.kernel, self.mean = kernel, mean
         self.declare_parameters(
-            noise_parameters(noise_variance, noise_pseudo_variance), fixed, priors
+            noise_parameters(noise_variance, noise_pseudo_variance, noise_scale), fixed, priors
         )
         self._noise_prior_is_given = "noise_variance" in dict(priors or {})
         self.has_weak_prior = not self._noise_prior_is_given and self.noise_variance.initial is None
@@ -101,6 +107,7 @@ class GaussianProcess(Parameterized, Model):
             mean,
             self.noise_variance,
             getattr(self, "noise_circularity", None),
+            getattr(self, "noise_scale", None),
             by_point=self._data_by_point,
             likelihood=checked_likelihood(likelihood, noise_pseudo_variance),
         )

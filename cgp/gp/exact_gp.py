@@ -62,12 +62,18 @@ class ExactGP(MaximumLikelihoodGP):
             Another value is learned, as its ratio to the noise variance, the circularity quotient,
             one number for all groups.
         mean: A mean of `cgp.means`, or None for zero.
+        noise_scale: What the known part of the noise, `noise_variance` of `fit`, is multiplied by.
+            1, the default, takes it as it is. None learns one factor for all samples, initialised
+            from the data; another number is learned from there. The learned noise variance is
+            still added. Where the known part is alike for all samples, the two cannot be told
+            apart: fix the one, as in `fixed="noise_variance"`, with a small value.
         likelihood: None for data that are the signal plus normal noise, else a likelihood of
             `cgp.likelihoods`. Posterior and log marginal likelihood are then approximate: the
             posterior is the normal distribution nearest to the true one, the likelihood is from
             expectation propagation for `OneBit` and a lower bound for others. They take some ten to
             a hundred times as long. `observed=True` adds normal noise of the noise variance.
-        fixed: Names of hyperparameters not to train, "noise_variance" or "noise_circularity".
+        fixed: Names of hyperparameters not to train, "noise_variance", "noise_scale" or
+            "noise_circularity".
         priors: TFP distributions of "noise_variance", by name; `{"noise_variance": None}` for no
             prior where it is left out.
         name: A name.
@@ -98,6 +104,7 @@ class ExactGP(MaximumLikelihoodGP):
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
+        noise_scale: float | None = 1.0,
         likelihood: Likelihood | None = None,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -106,6 +113,7 @@ class ExactGP(MaximumLikelihoodGP):
         **kwargs: Any,
     ):
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
+        kwargs["noise_scale"] = noise_scale
         moments = noise_variance, noise_pseudo_variance, mean
         super().__init__(kernel, *moments, likelihood=likelihood, **kwargs)
         self.likelihood, real = likelihood, self.variable_dtype

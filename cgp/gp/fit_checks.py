@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.outputs import by_outputs, points_of_outputs
-from cgp.gp.starts import FAR, scales_of
+from cgp.gp.starts import FAR, mean_known_noise, scales_of
 from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.functionals import check_functional
@@ -25,6 +25,9 @@ _LONG_ENOUGH = 10  # samples of a series, whose power then tells its variance
 _UNLIKE = 10.0  # powers of series of one process, by more than chance
 _OTHER_UNIT = 100.0  # amplitude of an output over that of another
 _INVISIBLE = 0.1  # of the noise variance, by all samples of a term together
+_TOO_LARGE, _TOO_SMALL = 0.25, 10.0  # noise over noise variances that come with the data
+_RISE = 2.0  # of the log likelihood, by half of the noise variances
+_LARGEST_DIVISOR = 2.0**20
 _PAIRS = 256  # neighbours whose correlation is examined
 
 
@@ -46,6 +49,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         *_of_edges(gp, data, scales),
         *_of_powers(gp, data),
         *_of_shared_noise(data),
+        *_of_known_noise(gp, data),
         *_of_outputs(gp, data, scales),
     ]
     if not suspicions and is_diagonal(gp.kernel, scales.x):
@@ -196,7 +200,9 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     squares = scales.output_sizes**2 if gp.noise_is_by_output else np.full(len(variances), square)
     least = int(np.argmin(variances / squares))
     noise, square = float(variances[least]), float(squares[least])
-    known_noise = 0.0 if data.noise.variance is None else float(np.min(data.noise.variance))
+    known_noise = 0.0
+    if data.noise.variance is not None:
+        known_noise = float(np.min(gp.observation_model.known_noise_variance(data.noise.variance)))
     is_free = not gp.noise_variance.fixed
     if is_free and noise + known_noise < _NO_NOISE * square:
         remedy = (
@@ -241,6 +247,42 @@ def _of_shared_noise(data: Data) -> list[str]:
     return [
         "values and derivatives share one noise variance, though their units differ: give "
         "noise_variance=[...] with one for each, and noise_groups that say which is which"
+    ]
+
+
+def _of_known_noise(gp: Any, data: Data) -> list[str]:
+    """The suspicion that the known part of the noise is far above or far below the noise.
+
+    Above it, the likelihood rises as the known part is divided, at the learned hyperparameters;
+    below it, the learned part is far larger.
+    """
+    variance = data.noise.variance
+    if variance is None or gp.observation_model.noise_scale is not None:
+        return []
+    known = mean_known_noise(data)
+    if not known > 0.0:
+        return []
+
+    def log_likelihood(divisor: float) -> float:
+        noise = data.noise._replace(variance=variance / divisor)
+        return float(np.sum(gp.data_log_likelihood(data._replace(noise=noise))))
+
+    divisor, highest = 1.0, log_likelihood(1.0)
+    while divisor < _LARGEST_DIVISOR:
+        value = log_likelihood(2.0 * divisor)
+        if not value > highest + _RISE:
+            break
+        divisor, highest = 2.0 * divisor, value
+    ratio = 1.0 / divisor
+    learned = float(np.mean(gp.noise_variance.numpy()))
+    if divisor == 1.0:
+        ratio = (known + learned) / known
+    if _TOO_LARGE < ratio < _TOO_SMALL:
+        return []
+    return [
+        f"the noise is about {ratio:.2g} times the noise variances that came with the data, "
+        f"{known:.3g} on average: where these may be wrong by a factor, learn it by "
+        "noise_scale=None"
     ]
 
 

@@ -1,6 +1,7 @@
 """The noise of observations: its hyperparameters, and its known part sample by sample.
 
-The noise variance of a sample is the learned one of its group plus its known part. Both arguments,
+The noise variance of a sample is the learned one of its group plus its known part, or a learned
+multiple of that, `noise_scale`. Both arguments,
 `noise_variance` and `noise_groups`, come with the data, and stay with them when these are sorted,
 joined, dropped, stored and saved. `NoiseArguments` has them as the user passed them, `SampleNoise`
 as checked tensors.
@@ -285,11 +286,14 @@ def joined_noise(blocks: list[tuple[SampleNoise, int]], real_dtype: tf.DType) ->
     return SampleNoise(variance, join([noise.group for noise, _ in blocks], tf.int32))
 
 
-def noise_parameters(variance: ArrayLike | None, pseudo_variance: complex) -> dict:
+def noise_parameters(
+    variance: ArrayLike | None, pseudo_variance: complex, scale: float | None
+) -> dict:
     """Initial values and constraints of the hyperparameters of the noise, by name.
 
     The variance is None if it was left out, or has a value for each group; the pseudo-variance
-    belongs to the first. Raises where no noise has both.
+    belongs to the first. A scale of 1 is no hyperparameter, and None is one that was left out.
+    Raises where no noise has both moments.
     """
     constraint = POSITIVE
     if variance is not None and np.ndim(variance) == 1 and is_left_out(variance):
@@ -300,6 +304,8 @@ def noise_parameters(variance: ArrayLike | None, pseudo_variance: complex) -> di
     if variance is not None and np.ndim(variance) != 1:
         one_number(variance, "noise_variance")
     parameters = {"noise_variance": (variance, constraint)}
+    if scale is None or one_number(scale, "noise_scale") != 1.0:
+        parameters["noise_scale"] = (scale, POSITIVE)
     if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":
         raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")
     if pseudo_variance != 0 and variance is None:

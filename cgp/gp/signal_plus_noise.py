@@ -14,7 +14,7 @@ where H becomes L⁻¹ H = Q R with orthonormal columns Q.
 
 import copy
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -43,6 +43,7 @@ class SignalPlusNoise:
             a sample is added to it.
         noise_circularity: `E[n²] / E|n|²` of the learned part, or None for circular noise. The
             known part is circular.
+        noise_scale: What the known part is multiplied by, or None for 1.
         by_point: Whether the working coordinates of data come point after point, for factors that
             gain and lose points at the end; the composite has all real parts first otherwise. New
             points of predictions keep the order of the form.
@@ -55,6 +56,7 @@ class SignalPlusNoise:
         mean: Mean | None,
         noise_variance: Parameter,
         noise_circularity: Parameter | None,
+        noise_scale: Parameter | None = None,
         by_point: bool = False,
         likelihood: Likelihood | None = None,
     ):
@@ -62,6 +64,7 @@ class SignalPlusNoise:
         of_kernel = (p for layer in kernel.walk() for p in layer.own_parameters)
         self._left_out_at_first = tuple(p for p in of_kernel if p.initial is None)
         self.noise_variance, self.noise_circularity = noise_variance, noise_circularity
+        self.noise_scale = noise_scale
         self._has_real_coefficients = mean is not None and mean.has_real_coefficients
         self.likelihood = likelihood
         self.is_proper = (
@@ -90,7 +93,8 @@ class SignalPlusNoise:
         The weights of the mean are included only under a likelihood, whose normal noise depends on
         the signal.
         """
-        noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
+        of_noise = self.noise_variance, self.noise_circularity, self.noise_scale
+        noise = [p for p in of_noise if p is not None]
         mean = None if self.likelihood is None else self._mean_function
         of_mean = [] if mean is None else mean.weights
         weights = [*(v for p in noise for v in p.variables), *self._covariance_function.weights]
@@ -121,9 +125,17 @@ class SignalPlusNoise:
             self._refuse_left_out()
         return self.noise_variance.value
 
+    def known_noise_variance(self, variance: Any) -> Any:
+        """The known part of noise variances, times its learned scale; errors as for `kernel`."""
+        if self.noise_scale is None:
+            return variance
+        if self.noise_scale.is_left_out:
+            self._refuse_left_out()
+        return self.noise_scale.value * variance
+
     def left_out(self) -> list[Parameter]:
         """The hyperparameters that were left out, and that no fit has initialised yet."""
-        of_noise = [self.noise_variance] if self.noise_variance.is_left_out else []
+        of_noise = [p for p in (self.noise_variance, self.noise_scale) if p and p.is_left_out]
         of_mean = [] if self._mean_function is None else self._mean_function.left_out()
         return [*self._covariance_function.left_out(), *of_noise, *of_mean]
 
@@ -140,9 +152,10 @@ class SignalPlusNoise:
             for _, layer in layers
         }
         examples = [f"{kind}({', '.join(names)})" for kind, names in arguments.items() if names]
-        if id(self.noise_variance) in left_out:
-            names.append(self.noise_variance.name)
-            examples.append(f"{self.noise_variance.name}=...")
+        for parameter in (self.noise_variance, self.noise_scale):
+            if parameter is not None and id(parameter) in left_out:
+                names.append(parameter.name)
+                examples.append(f"{parameter.name}=...")
         raise ValueError(
             f"left out, and not learned yet: {', '.join(names)}. The first fit(x, z) of a Gaussian "
             f"process starts them from the data: fit first, or give values, as in {examples[0]}"
@@ -185,7 +198,7 @@ class SignalPlusNoise:
             raise ValueError("a model of several groups of noise needs the group of each sample")
         variance = learned = as_complex(learned)
         if noise.variance is not None:
-            variance += as_complex(noise.variance)
+            variance += as_complex(self.known_noise_variance(noise.variance))
         if self.noise_circularity is not None:
             c = moments.c_or_zeros() + learned * self.noise_circularity.value
         k += variance

@@ -63,6 +63,12 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
     of a process with neither a mean nor a constant term; a ValueError for data that the mean
     cannot be prepared for.
     """
+    noise_scale = gp.observation_model.noise_scale
+    if noise_scale is not None and not noise_scale.fixed and not mean_known_noise(data) > 0.0:
+        raise ValueError(
+            "noise_scale is a factor of noise variances that come with the data, and none came: "
+            "fit(x, z, noise_variance=...), or leave noise_scale out"
+        )
     for mean, of_mean in [] if gp.mean is None else _means_and_data(gp.mean, data):
         mean.prepare(np.asarray(of_mean.x, float), np.asarray(of_mean.of_values().z, complex))
         _start_mean(mean, of_mean)
@@ -208,14 +214,15 @@ def _latin_hypercube(count: int, numbers: int, rng: np.random.Generator) -> np.n
 def overall_scale(gp: Any, data: Data) -> np.ndarray | None:
     """The direction in `gp.trainable_variables` that scales all covariances alike.
 
-    None if there is none, as where part of the noise is known.
+    None if there is none, as where part of the noise is known, and has no scale.
     """
-    parameters = gp.kernel.scale_parameters()
+    parameters, noise_scale = gp.kernel.scale_parameters(), gp.observation_model.noise_scale
     if getattr(gp, "band", None) is not None:  # the loss has fewer terms than points
         return None
-    if parameters is None or data.noise.variance is not None:
+    if parameters is None or (data.noise.variance is not None and noise_scale is None):
         return None
-    parameters = (*parameters, gp.noise_variance)
+    of_noise = (gp.noise_variance,) if noise_scale is None else (gp.noise_variance, noise_scale)
+    parameters = (*parameters, *of_noise)
     if any(p.fixed for p in parameters):
         return None
     chosen = {id(p.variable) for p in parameters}
@@ -243,6 +250,9 @@ def _starts(
             rules.noise_variance(group if gp.noise_is_by_output else None) for group in groups
         ]
         yield gp.noise_variance, np.reshape(variances, shape)
+    scale = gp.observation_model.noise_scale
+    if scale is not None and is_chosen(scale):
+        yield scale, rules.noise_variance() / rules.scales.known_noise
     for parameter, start in gp.kernel.starts(rules, rules.scales.total, is_chosen):
         if start is None and rules.draw is not None and parameter.constraint is POSITIVE:
             start = rules.scattered(1.0, 2.0) * parameter.numpy()
@@ -338,8 +348,9 @@ def scales_of(gp: Any, data: Data) -> DataScales:
     """The scales of the residuals of data from the mean and the trend of the kernel."""
     x, z = residuals_of_mean(gp, data)
     degree, outputs = gp.kernel.trend_degree, gp.kernel.outputs
+    known_noise = mean_known_noise(data)
     if degree is None:
-        return DataScales(x, z, outputs=outputs)
+        return DataScales(x, z, outputs=outputs, known_noise=known_noise)
     columns = np.concatenate([np.ones((len(x), 1)), _slopes(x, degree)], axis=-1)
     slow = np.zeros((columns.shape[1], *z.shape), complex)
     for number, series in enumerate(z):
@@ -348,7 +359,15 @@ def scales_of(gp: Any, data: Data) -> DataScales:
         coefficients, *_ = np.linalg.lstsq(basis, series[present], rcond=None)
         slow[:, number] = columns.T * coefficients[:, None]
     powers = [float(np.mean(np.abs(component) ** 2)) for component in slow]
-    return DataScales(x, z - slow.sum(axis=0), powers, outputs)
+    return DataScales(x, z - slow.sum(axis=0), powers, outputs, known_noise)
+
+
+def mean_known_noise(data: Data) -> float:
+    """The mean of the known noise variances of the samples that are not missing."""
+    if data.noise.variance is None:
+        return 0.0
+    variance = np.broadcast_to(data.noise.variance, data.z.shape)
+    return float(np.mean(variance[~np.isnan(data.z)], dtype=float))
 
 
 def _slopes(x: np.ndarray, degree: int) -> np.ndarray:

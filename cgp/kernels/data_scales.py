@@ -22,7 +22,7 @@ class DataScales:
 
     The constant and the line that slow terms of the kernel describe are subtracted from the series;
     `slow` has their mean squares. Of P outputs there are B/P series of each, `[B/P, P, N]` in one
-    axis.
+    axis. `known_noise` is the mean of the known noise variances of the samples.
     """
 
     def __init__(
@@ -31,8 +31,10 @@ class DataScales:
         z: np.ndarray,
         slow: Sequence[float] = (),
         outputs: int | None = None,
+        known_noise: float = 0.0,
     ):
         self.slow, self.outputs = dict(enumerate(slow)), outputs or 1
+        self.known_noise = known_noise
         measured = ~np.isnan(z).all(axis=0)
         self.x, self.z = x[measured], z[:, measured]
 

@@ -73,6 +73,11 @@ class Budget(Policy):
     def __init__(self, process: SignalPlusNoise):
         super().__init__(process)
         self.m = process.form.multiplicity
+        if process.noise_scale is not None:  # R is in units of the learned noise
+            raise ValueError(
+                'policy="budget" has no noise_scale: give noise variances times a scale, which an '
+                "ExactGP or StateSpaceGP learns"
+            )
         if process.noise_circularity is not None:
             variance = float(np.ravel(process.learned_noise_variance())[0])
             circularity = complex(process.noise_circularity)

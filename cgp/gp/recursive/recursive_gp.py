@@ -116,6 +116,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
+        noise_scale: float | None = 1.0,
         capacity: int = 64,
         policy: str = "sliding",
         forgetting: float = 1.0,
@@ -138,6 +139,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             )
         check_settings(getattr(kernel, "outputs", None), capacity, forgetting)
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
+        kwargs["noise_scale"] = noise_scale
         super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
         require_one_replica(self, "a RecursiveGP")
         self.capacity, self.policy, self.forgetting = int(capacity), policy, float(forgetting)

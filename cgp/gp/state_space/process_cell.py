@@ -459,9 +459,9 @@ class PresentMatrices:
             R = np.ascontiguousarray(R[..., noise.group])
         if noise.variance is not None:  # circular: an equal part in each working component
             multiplicity = len(R) // (outputs or 1)
-            known_variance = (
-                noise.variance if outputs is None else np.moveaxis(noise.variance, -1, 0)
-            )
+            known_variance = np.asarray(self._process.known_noise_variance(noise.variance))
+            if outputs is not None:
+                known_variance = np.moveaxis(known_variance, -1, 0)
             known_variance = (known_variance / multiplicity).astype(R.dtype)
             if outputs is not None:
                 known_variance = np.concatenate([known_variance] * multiplicity)[:, None]

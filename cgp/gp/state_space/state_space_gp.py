@@ -117,6 +117,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
+        noise_scale: float | None = 1.0,
         likelihood: str | Likelihood = "exact",
         band: Sequence[float] | None = None,
         parallel: bool = False,
@@ -134,6 +135,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             )
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
         kwargs["likelihood"] = None if isinstance(likelihood, str) else likelihood
+        kwargs["noise_scale"] = noise_scale
         super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
         if kernel.outputs is not None and likelihood != "exact":
             raise ValueError(f'outputs need likelihood="exact" or an ExactGP, got {likelihood!r}')
