@@ -4,11 +4,14 @@ An autoregression `z[t] = Σ a[k] z[t−k] + w[t]`, k = 1 … p, is stable where
 coefficients (partial autocorrelations) κ[k] lie inside the unit circle; any numbers inside it make
 a stable autoregression (Kay, *Modern Spectral Estimation*, 1988, ch. 6 and 7).
 
-In the companion form of a process `z = h s` the state holds the last n values of an autoregression
-u, newest first. From one point of the grid to the next it is multiplied by the companion matrix C,
-whose first row has the coefficients, and the innovation is added to its first element. Over k
-points the transition is `C^k` and the process noise `Σ C^j W C^jᴴ`, j < k, by binary powers: a sum
-of positive terms, in log k products.
+In the lattice form of a process `z = h s` the state holds the backward prediction errors of an
+autoregression u, each over its standard deviation: what its latest value, the value before it, …
+have that later ones do not predict. They are uncorrelated, and the state has the covariance I. From
+one point of the grid to the next it is `C s + g w`, w being the innovation over its standard
+deviation, and `C Cᴴ + g gᴴ = I`: no power of C grows, as powers of the companion matrix of the last
+values do, which lose a digit of the covariance for each. Over k points the transition is `C^k` and
+the process noise `Σ C^j g gᴴ C^jᴴ`, j < k, by binary powers: a sum of positive terms, in log k
+products.
 """
 
 import contextlib
@@ -36,21 +39,17 @@ class Autoregression(NamedTuple):
 
     coefficients: tf.Tensor  # a[1 … p], complex, [p]
     innovation: tf.Tensor  # E|w|², a real number from 0 to 1
-    correlations: tf.Tensor  # E[z[t] conj(z[t−k])], k = 0 … p, complex, [p + 1]
 
 
 def levinson(reflections: tf.Tensor) -> Autoregression:
     """The autoregression of reflection coefficients `[p]`, complex, of modulus at most 1."""
     innovation = tf.ones([], reflections.dtype.real_dtype)
     a = tf.zeros([0], reflections.dtype)
-    r = tf.ones([1], reflections.dtype)
     for k in tf.unstack(reflections):
-        new = k * as_complex(innovation) + tf.reduce_sum(a * tf.reverse(r[1:], [0]))
-        r = tf.concat([r, new[None]], axis=0)
         a = tf.concat([a - k * tf.math.conj(tf.reverse(a, [0])), k[None]], axis=0)
         # Rounding may put the modulus of κ above 1.
         innovation = innovation * tf.maximum(1.0 - squared_modulus(k), 0.0)
-    return Autoregression(a, innovation, r)
+    return Autoregression(a, innovation)
 
 
 def reflections_of(coefficients: np.ndarray, name: str) -> np.ndarray:
@@ -93,25 +92,36 @@ def burg(runs: Sequence[np.ndarray], order: int) -> np.ndarray:
 _TOLERANCE = 0.01
 
 
-class Companion(NamedTuple):
-    """The companion form of a process on a grid: `z = h s`, `s' = C s + e w`, e = [1, 0, …]."""
+class Lattice(NamedTuple):
+    """The lattice form of a process: `z = h s`, `s' = C s + g w`, s and w of unit power."""
 
-    C: tf.Tensor  # the companion matrix, [n, n], complex
-    innovation: tf.Tensor  # E|w|², real, in squared units of z
-    P: tf.Tensor  # the covariance of the state, [n, n], complex
-    h: tf.Tensor  # the emission, [n], complex
+    C: tf.Tensor  # [n, n], complex
+    g: tf.Tensor  # [n], complex
+    h: tf.Tensor  # [n], complex, in units of z
 
 
-def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Companion:
-    """The companion form of `h s` at a given variance, with one state for each element of h."""
-    a, innovation, r = process
-    n = h.shape[0]
-    C = tf.concat([a[None], tf.eye(n - 1, n, dtype=a.dtype)], axis=0)
-    # E[u[t−i] conj(u[t−j])] depends on j − i.
-    P = tf.linalg.LinearOperatorToeplitz(tf.math.conj(r[:n]), r[:n]).to_dense()
-    unscaled = tf.math.real(tf.reduce_sum(h * tf.linalg.matvec(P, tf.math.conj(h))))
-    scale = variance / unscaled
-    return Companion(C, scale * innovation, as_complex(scale) * P, h)
+def lattice(reflections: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """C `[n, n]` and g `[n]` of the lattice form of reflection coefficients `[n]`.
+
+    The errors of order k follow from those of order k − 1 by a rotation (Markel & Gray, IEEE Trans.
+    ASSP 23, 1975, the normalised filter; complex as in Kay, 1988, ch. 7). With c² = 1 − |κ|²,
+
+        f[k−1] = c f[k] + κ b[k−1]⁻,    b[k] = c b[k−1]⁻ − conj(κ) f[k],
+
+    b⁻ being those of the point before, from f[n] = w down to b[0] = f[0], the value itself.
+    """
+    n = reflections.shape[0]
+    before = tf.unstack(tf.eye(n, n + 1, dtype=reflections.dtype))  # in terms of s, then w
+    forward = tf.one_hot(n, n + 1, dtype=reflections.dtype)
+    smallest = np.finfo(reflections.dtype.real_dtype.as_numpy_dtype).tiny  # √0 has no derivative
+    cosines = tf.sqrt(tf.maximum(1.0 - squared_modulus(reflections), smallest))
+    backward = []
+    for k in reversed(range(n)):
+        reflection, cosine = reflections[k], as_complex(cosines[k])
+        backward.append(cosine * before[k] - tf.math.conj(reflection) * forward)
+        forward = cosine * forward + reflection * before[k]
+    rows = tf.stack([forward, *backward[:0:-1]])
+    return rows[:, :n], rows[:, n]
 
 
 class OnGrid(Kernel):
@@ -168,8 +178,13 @@ class OnGrid(Kernel):
             )
         return self.step
 
-    def companion(self) -> Companion:
-        """The companion form at the present hyperparameters."""
+    def lattice(self) -> Lattice:
+        """The lattice form at the present hyperparameters."""
+        raise NotImplementedError
+
+    @property
+    def innovation_variance(self) -> float:
+        """`E|w|²`, the variance of one-step predictions from all of the past."""
         raise NotImplementedError
 
     def _counts(self, distance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -191,8 +206,8 @@ class OnGrid(Kernel):
         counts, off = self._counts(lag)
         # The points of a grid have few different lags.
         different, index = tf.unique(tf.reshape(tf.abs(counts), [-1]))
-        C, _, P, h = self.companion()
-        start = tf.linalg.matvec(P, tf.math.conj(h))
+        C, _, h = self.lattice()
+        start = tf.math.conj(h)
 
         def double(k: tf.Tensor, power: tf.Tensor, states: tf.Tensor) -> tuple[tf.Tensor, ...]:
             on = _contains_power(different, k)[:, None]
@@ -205,10 +220,9 @@ class OnGrid(Kernel):
         return tf.where(off, tf.constant(np.nan, k.dtype), k), None
 
     def markov_form(self) -> MarkovForm:
-        """The state-space form, with the state of the companion form."""
-        C, innovation, P, h = self.companion()
-        first = tf.one_hot(0, h.shape[0], dtype=h.dtype)
-        noise = as_complex(innovation) * tf.linalg.diag(first)
+        """The state-space form, with the state of the lattice form."""
+        C, g, h = self.lattice()
+        noise = g[:, None] * tf.math.conj(g)
         identity = tf.linalg.diag(tf.ones_like(h))
 
         def discretized(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -228,26 +242,26 @@ class OnGrid(Kernel):
             nan = tf.constant(np.nan, h.dtype)
             return tf.where(off, nan, F), tf.where(off, nan, Q)
 
-        return stationary_form(discretized, P, h)
+        return stationary_form(discretized, identity, h)
 
     def spectrum(self) -> Spectrum:
         """The spectrum of the process.
 
-        Between plus and minus half of a cycle per step, `step E|w|² |Σ h[k] e^{−i2πfk}|² /
-        |1 − Σ a[k] e^{−i2πfk}|²`, f in cycles per step (Brockwell & Davis, 1991, §4.4).
+        Between plus and minus half of a cycle per step, `step |h (e^{i2πf} I − C)⁻¹ g|²`, f in
+        cycles per step, which is `step E|w|²` times the moduli squared of the polynomials of the
+        moving average over those of the autoregression (Brockwell & Davis, 1991, §4.4).
         """
-        C, innovation, _, h = (np.asarray(a) for a in self.companion())
-        if not innovation > 0.0:
+        if not self.innovation_variance > 0.0:
             raise ValueError(
                 f"{self!r} is made of tones, as a reflection is on the unit circle: it has lines "
                 "and no spectral density"
             )
-        ar, step = np.append(1.0, -C[0]), self._step()
+        (C, g, h), step = (a.numpy() for a in self.lattice()), self._step()
 
         def density(f: np.ndarray) -> np.ndarray:
-            delayed = np.exp(-2j * np.pi * step * f)
-            gain = np.polyval(h[::-1], delayed) / np.polyval(ar[::-1], delayed)
-            power = step * innovation * np.abs(gain) ** 2
+            turns = np.exp(2j * np.pi * step * np.asarray(f, float))[..., None, None]
+            states = np.linalg.solve(turns * np.eye(len(h)) - C, g[:, None])[..., 0]
+            power = step * np.abs(states @ h) ** 2
             return np.where(2.0 * step * np.abs(f) <= 1.0, power, 0.0)
 
         return Spectrum(density)
@@ -443,11 +457,11 @@ class Autoregressive(OnGrid):
         """`E|w|²`, the variance of one-step predictions from all of the past."""
         return float(self.variance.value * self._autoregression().innovation)
 
-    def companion(self) -> Companion:
-        """The companion form of the process at the present hyperparameters."""
-        process = self._autoregression()
-        h = tf.one_hot(0, self.order, dtype=process.coefficients.dtype)
-        return companion(process, self.variance.value, h)
+    def lattice(self) -> Lattice:
+        """The lattice form of the process at the present hyperparameters."""
+        C, g = lattice(self.reflections.value)
+        first = tf.one_hot(0, self.order, dtype=g.dtype)
+        return Lattice(C, g, as_complex(tf.sqrt(self.variance.value)) * first)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -539,15 +553,24 @@ class ARMA(OnGrid):
     @property
     def innovation_variance(self) -> float:
         """`E|w|²`, the variance of one-step predictions from all of the past."""
-        return float(self.companion().innovation)
+        _, _, _, square = self._unscaled()
+        innovation = levinson(self.ar_reflections.value).innovation
+        return float(self.variance.value / square * innovation)
 
-    def companion(self) -> Companion:
-        """The companion form of the process at the present hyperparameters."""
-        ar, ma = self.ar_reflections.value, self.ma_reflections.value
+    def _unscaled(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """C, g and h of `u[t] + Σ b[j] u[t−j]`, u of unit variance, and its variance."""
         n = max(self.ar_order, self.ma_order + 1)
         # An autoregression of order n whose last coefficients are zero.
-        process = levinson(tf.pad(ar, [[0, n - self.ar_order]]))
-        b = -levinson(ma).coefficients
-        padding = tf.zeros([n - 1 - self.ma_order], b.dtype)
-        h = tf.concat([tf.ones([1], b.dtype), b, padding], axis=0)
-        return companion(process, self.variance.value, h)
+        C, g = lattice(tf.pad(self.ar_reflections.value, [[0, n - self.ar_order]]))
+        # u[t − j] in terms of the state, E[u[t − j] s[t]ᴴ], is the first row of C^jᴴ.
+        row = tf.one_hot(0, n, dtype=g.dtype)
+        h = row
+        for b in tf.unstack(-levinson(self.ma_reflections.value).coefficients):
+            row = tf.linalg.matvec(tf.math.conj(C), row)
+            h += b * row
+        return C, g, h, tf.reduce_sum(squared_modulus(h))
+
+    def lattice(self) -> Lattice:
+        """The lattice form of the process at the present hyperparameters."""
+        C, g, h, square = self._unscaled()
+        return Lattice(C, g, as_complex(tf.sqrt(self.variance.value / square)) * h)

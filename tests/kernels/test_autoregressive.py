@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import scipy.signal
 import tensorflow as tf
 
 import cgp
 from cgp.kernels import ARMA, Autoregressive, Rotation
-from cgp.kernels.autoregressive import levinson, reflections_of
+from cgp.kernels.autoregressive import burg, lattice, levinson, reflections_of
 
 RNG = np.random.default_rng(5)
 REFLECTIONS = 0.6 * (RNG.uniform(-1, 1, 16) + 1j * RNG.uniform(-1, 1, 16)) / np.arange(1, 17) ** 0.3
@@ -53,7 +54,8 @@ def test_do_coefficients_and_reflections_lead_to_each_other(order):
     np.testing.assert_allclose(reflections_of(a, "a"), REFLECTIONS[:order], atol=1e-13)
     assert np.all(np.abs(np.roots(np.r_[1.0, -a])) < 1.0)
     # The Yule-Walker equations.
-    r = found.correlations.numpy()
+    kernel = Autoregressive(order, 1.0, REFLECTIONS[:order], step=1.0)
+    r = kernel.covariance(np.arange(order + 1.0), [0.0]).numpy()[:, 0]
     lags = np.subtract.outer(np.arange(1, order + 1), np.arange(1, order + 1))
     toeplitz = np.where(lags >= 0, r[np.abs(lags)], r[np.abs(lags)].conj())
     np.testing.assert_allclose(toeplitz @ a, r[1:], atol=1e-13)
@@ -75,6 +77,38 @@ def test_is_the_likelihood_at_order_16_that_of_the_filter_of_its_companion_form(
     expected = companion_log_likelihood(z, gaps, a, ma, 0.7, 0.05)
     for gp in (cgp.StateSpaceGP(kernel, 0.05), cgp.ExactGP(kernel, 0.05)):
         np.testing.assert_allclose(gp.log_marginal_likelihood(x, z), expected, rtol=1e-10)
+
+
+def narrow_band_reflections(order):
+    """Burg's reflections of a narrow band in little noise, whose innovations are weak."""
+    rng, n = np.random.default_rng(0), 1500
+    white = rng.normal(size=n) + 1j * rng.normal(size=n)
+    z = scipy.signal.lfilter(scipy.signal.firwin(61, 0.12), [1.0], white)[100:]
+    z /= np.std(z)
+    return burg([z + 0.01 * (rng.normal(size=len(z)) + 1j * rng.normal(size=len(z)))], order)
+
+
+def test_has_the_covariance_all_digits_where_innovations_are_weak():
+    # By Levinson's recursion of the lags in longer numbers.
+    reflections = narrow_band_reflections(16)
+    a, r = np.zeros(0, np.clongdouble), np.ones(1, np.clongdouble)
+    innovation = np.longdouble(1.0)
+    for k in np.append(reflections, np.zeros(384)).astype(np.clongdouble):
+        r = np.append(r, k * innovation + np.sum(a * r[:0:-1][: len(a)]))
+        if k != 0:
+            a = np.append(a - k * a[::-1].conj(), k)
+            innovation *= 1 - np.abs(k) ** 2
+        else:
+            a = np.append(a, 0)
+    assert innovation < 2e-3
+    kernel = Autoregressive(16, 1.0, reflections, step=1.0)
+    found = kernel.covariance(np.arange(401.0), [0.0]).numpy()[:, 0]
+    assert np.abs(found - r).max() < 1e-14
+
+
+def test_has_the_lattice_a_state_of_covariance_one():
+    C, g = (a.numpy() for a in lattice(tf.constant(REFLECTIONS)))
+    np.testing.assert_allclose(C @ C.conj().T + np.outer(g, g.conj()), np.eye(len(g)), atol=1e-14)
 
 
 def test_is_a_long_gap_forgotten_and_a_tone_kept():
