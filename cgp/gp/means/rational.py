@@ -2,23 +2,26 @@
 
 import math
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import Mean, rows_of, whole_number
+from cgp.gp.means.pole_errors import Axis, PoleRecords, PolesWithErrors, with_errors
 from cgp.gp.means.vector_fitting import (
     Arrangement,
     ConjugatePairs,
     FreePoles,
     PolesAndDelay,
     are_at_optimum,
+    at_bounds,
     locate,
 )
 from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.training.hyperparameters import declared, setting
-from cgp.training.saving import check_size
+from cgp.training.saving import check_size, numbered
 
 _GOOD = 1e-3  # residual power of a good fit, over the power of z
 _FAR_BETTER = 0.25  # of the residual power: 6 dB, where chance makes up to 2 dB
@@ -53,12 +56,18 @@ class Rational(Mean):
     difference. Two real poles need two pairs, unless they coincide. The coefficients are then real,
     and the process is improper (`gp.predict` has a pseudo-variance, matrices twice as many rows).
 
-    A pole much narrower than the step of f may fit the noise of a single sample. Where its
-    half-width, `−Re(pole)/2π`, is below a quarter w of the median step, it has a prior of log
-    density `−½ (log(w/half-width)/¼)²`, which data with little noise overcome; it is at least a
-    fiftieth of the step, and at most ten spans of f. The known noise of samples does not influence
-    the location of poles: leave out, as NaN, samples that are far noisier than others. Too high an
-    order fits noise: choose it by cross-validation with new fits, not by the likelihood.
+    A resonance narrower than the step of f is told by its skirts, over many samples; a pole as
+    narrow may also fit the noise of a single sample. Where its half-width, `−Re(pole)/2π`, is below
+    a quarter w of the median step, l = log(w/half-width) has the prior density `0.99 exp(−½ (l/¼)²)
+    + 0.01 exp(−½ (l/4)²)`, that of wider poles being 1: few are much narrower, one in a hundred by
+    any factor (a contaminated normal, Tukey, 1960). It costs a narrow pole about 5 in the log
+    likelihood, which the noise of one sample in a hundred gains. From w/3 to w/100 its slope by l
+    is below ⅓, which hardly moves a width that the data tell. Half-widths are at least a millionth
+    of the step and at most ten spans of f, bounds of the computation.
+
+    The known noise of samples does not influence the location of poles: leave out, as NaN, samples
+    that are far noisier than others. Too high an order fits noise: choose it by cross-validation
+    with new fits, not by the likelihood. `poles_with_errors` has standard errors.
 
     Args:
         order: The number of poles, at least 0; of pairs, if the response is real.
@@ -71,6 +80,10 @@ class Rational(Mean):
         ValueError: An order that is no whole number; at `fit`, fewer different inputs than
             (4 order + 4)/1.8, or (4 order + 2)/1.8 of a real response, series with inputs of their
             own, inputs of several dimensions; before the first `fit`, any use of the poles.
+
+    Warns:
+        RuntimeWarning: At `fit`, a pole at a bound of its range; data that conj(z), or z less a
+            constant, fits far better.
 
     Example:
         >>> import cgp, numpy as np
@@ -100,6 +113,7 @@ class Rational(Mean):
         self._located_poles = self._weight("poles", self.order, 2)
         self._located_delay = self._weight("delay")
         self._mixing = self._weight("mixing", columns, columns, 2)
+        self._errors = PoleRecords()  # its size depends on the number of series
 
     def _weight(self, name: str, *shape: int) -> keras.Variable:
         return self.add_weight(
@@ -122,6 +136,73 @@ class Rational(Mean):
     def delay(self) -> float:
         """The delay, in cycles per unit of f: nanoseconds where f is in gigahertz."""
         return float(self._located_delay.numpy()) / self._middle_and_span()[1]
+
+    def poles_with_errors(self) -> PolesWithErrors:
+        """Poles, residues and delay with their standard errors, as the last `fit` located them.
+
+        A named tuple of arrays `[order]`, of a conjugate pair the pole above zero: `poles`,
+        `residues` (`[B, order]` of B > 1 series), `frequencies` `Im(pole)/2π`, `bandwidths`
+        `−Re(pole)/π` at half of the power, `quality_factors`, their ratio, for which f has to be
+        the frequency itself, and `delay`; beside each its standard error, `pole_errors` and so on.
+        That of a complex number is complex: the error of the real part, and of the imaginary part.
+
+        They are those of nonlinear least squares in white noise, from the Gauss-Newton information
+        `JᵀJ/variance` (Seber & Wild, *Nonlinear Regression*, 1989, §2.1), and the variance from
+        the residuals and their degrees of freedom. A process beside the poles is not in them: where
+        a kernel other than `Zero()` models the residual, errors are too small. They are NaN for a
+        pole that its prior or a bound holds, and those of others are as if it were known.
+
+        Raises:
+            ValueError: Before the first `fit`; for weights that no `fit` located, as from a file of
+                a version that did not save errors.
+
+        Warns:
+            RuntimeWarning: Errors that are NaN.
+
+        Example:
+            >>> import cgp, numpy as np
+            >>> f = np.linspace(0.0, 1.0, 41)
+            >>> z = 1.0 / (2j * np.pi * (f - 0.3) + 0.5)
+            >>> z += 0.01 * np.random.default_rng(0).normal(size=(41, 2)) @ [1, 1j]
+            >>> gp = cgp.ExactGP(cgp.kernels.Zero(), mean=cgp.means.Rational(1))
+            >>> gp.compile(cgp.optimizers.LBFGS())
+            >>> history = gp.fit(f, z, verbose=0)
+            >>> modes = gp.mean.poles_with_errors()
+            >>> modes.frequencies.round(3), modes.frequency_errors.round(4)
+            (array([0.3]), array([0.0003]))
+        """
+        self._middle_and_span()
+        estimates = self._errors.of(self._located())
+        if estimates is None:
+            raise ValueError(
+                f"the errors of the poles of {self!r} are not in the file or the weights that it "
+                "was set from, as earlier versions saved none: fit(x, z) again"
+            )
+        if np.isnan(estimates.pole_errors).any() or np.isnan(estimates.residue_errors).any():
+            warnings.warn(
+                f"poles of {self!r} are held by their prior or a bound, or not determined: their "
+                "errors are NaN, those of the others are as if these were known. Take a lower "
+                "order, or more samples near them",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return estimates
+
+    def _located(self) -> np.ndarray:
+        """The values of the weights that errors belong to, in one row."""
+        weights = self._axis, self._located_poles, self._located_delay
+        return np.concatenate([np.ravel(weight.numpy()) for weight in weights])
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves the weights, and the errors of the poles."""
+        super().save_own_variables(store)
+        for name, a in self._errors.arrays(self._located()).items():
+            store[name] = a
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads the weights, and the errors of the poles where the file has them."""
+        super().load_own_variables(numbered(store))
+        self._errors.load(store)
 
     def _middle_and_span(self) -> tuple[float, float]:
         middle, span = (float(number) for number in self._axis.numpy())
@@ -159,6 +240,7 @@ class Rational(Mean):
         z = z / size
         located = locate(u, z, self.order, self._arrangement)
         _warn_of_other_data(u, z, located, self, size)
+        _warn_of_bounds(at_bounds(u, located, self._arrangement), self)
         at_optimum = are_at_optimum(u, z, located, self._arrangement)
         # The squares of the first k poles have the span of the first k functions of the squares.
         poles = located.poles[np.argsort(~at_optimum, kind="stable")]
@@ -174,6 +256,9 @@ class Rational(Mean):
         self._located_poles.assign(_re_and_im(poles))
         self._located_delay.assign(located.delay)
         self._mixing.assign(_re_and_im(mixing))
+        units = Axis(float(axis[0]), float(axis[1]), float(size))
+        estimates = with_errors(u, z, located, at_optimum, self._arrangement, units)
+        self._errors.add(self._located(), estimates)
 
     def _check_dimensions(self, dimensions: int | None) -> None:
         if dimensions not in (1, None):
@@ -201,6 +286,16 @@ class Rational(Mean):
 
     def __repr__(self) -> str:
         return f"Rational({self.order}{', real_response=True' * self.has_real_coefficients})"
+
+
+def _warn_of_bounds(bounds: list[str], mean: Rational) -> None:
+    """Warns of poles that the bounds of their ranges hold, which `bounds` has in words."""
+    for bound in dict.fromkeys(bounds):
+        warnings.warn(
+            f"{mean!r} has {bounds.count(bound)} of its poles at a bound of their range: {bound}",
+            RuntimeWarning,
+            stacklevel=6,
+        )
 
 
 def _warn_of_other_data(

@@ -13,6 +13,7 @@ minimisation over poles and delay of the error that remains when the residues ar
 Kaufman, BIT 15, 1975).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -125,17 +126,23 @@ Arrangement = FreePoles | ConjugatePairs
 
 
 _STEPS = 15  # of pole relocation
+_CONVERGED = 100  # steps of pole relocation without a delay
+_LIGHT_DAMPING = 0.01  # −Re/Im of a starting pole of vector fitting
+_DESCENTS = 4  # with the prior of narrow poles for the noise of the one before
 _REFINED = 8  # the best starts of the delay, for a few steps of the minimisation
 _FINISHED = 3  # the best of these, for the minimisation to the end
 _NEAR = 4  # delays on each side of the delay of free poles
 _PEAKS = 4  # of the delay spectrum, near which a delay may start
 _UP_TO_PEAK = 12  # starts between no delay and the highest peak
 _BEFORE_PEAK = (0.0, 0.5, 1.0, 1.5)  # resolutions, 1/span, that a response may begin before a peak
-_NARROWEST = 0.02  # half-width of a pole in steps of x
+_NARROWEST = 1e-6  # half-width of a pole in steps of x: a bound of the computation
 _NARROW = 0.25  # half-width in steps of x, below which a pole may fit the noise of one sample
 _WALL = 0.25  # prior standard deviation of the log of a half-width below that
+_FEW = 0.01  # prior share of poles that may be far narrower
+_FAR = 4.0  # prior standard deviation of the logs of their half-widths
 _WIDEST = 10.0  # half-width in spans of x: a wider pole is a polynomial
 _FARTHEST = 4.0  # from the middle, in spans of x
+_NEAR_BOUND = 1e-3  # of a range, or of a half-width: nearer than this is at the bound
 
 
 class PolesAndDelay(NamedTuple):
@@ -143,14 +150,15 @@ class PolesAndDelay(NamedTuple):
 
     poles: np.ndarray  # complex, [order]; the real parts are negative
     delay: float
-    power: float  # the mean square of the residual, the share of the prior included
+    power: float  # the mean square of the residual
 
 
 def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -> PolesAndDelay:
     """The poles and the delay that all series have in common, the best of several starts.
 
     A pole whose half-width, `−Re(pole)/2π`, is below a quarter of the median step of x has a prior
-    (see `Rational`), for noise of the residual power.
+    (see `Rational`), for noise of the residual power. Among the starts are the poles of vector
+    fitting without a delay, from pairs of light damping, as is usual.
 
     Args:
         x: Frequencies, `[N]`, ascending, their span 1, at least two of them different.
@@ -159,14 +167,13 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
         arrangement: Free poles or conjugate pairs.
     """
     search, delays = _Search(x, z, arrangement), np.array(_delays(x, z))
-    optima = search.best(search.relocated(delays, order), _REFINED)
+    optima = search.optima(delays, order)
     if arrangement.has_real_coefficients:
         free = _Search(x - 0.5 * (x[0] + x[-1]), z, FreePoles())
-        located = free.best(free.relocated(delays, order), _FINISHED)[0]
-        optima += search.best(search.near_free_poles(located), _REFINED)
-        optima.sort(key=lambda optimum: optimum.power)
-    finished = [search.refined(start, 60, 1e-15) for start in optima[:_FINISHED]]
-    return min(finished, key=lambda optimum: optimum.power)
+        optima += search.near_free_poles(free.optima(delays, order)[0])
+        optima.sort(key=search.penalized)
+    chosen = [*optima[:_FINISHED], search.vector_fitting(order)]
+    return min((search.refined(start, 60, 1e-15) for start in chosen), key=search.penalized)
 
 
 def are_at_optimum(
@@ -194,6 +201,31 @@ def are_at_optimum(
             break
         kept[np.flatnonzero(kept)[shares.argmax()]] = False
     return kept
+
+
+def at_bounds(x: np.ndarray, located: PolesAndDelay, arrangement: Arrangement) -> list[str]:
+    """What bounds the range of each pole that is at a bound, and a remedy, in words."""
+    search = _Search(x, np.zeros((1, len(x))), arrangement)
+    (narrowest, widest), (first, last) = search.widths, search.places
+    first = -np.inf if first == 2.0 * np.pi * arrangement.lowest else first  # no bound but a fold
+    near, bounds = _NEAR_BOUND * np.ptp(search.places), []
+    for pole in located.poles:
+        if -pole.real < (1.0 + _NEAR_BOUND) * narrowest:
+            bounds.append(
+                f"a half-width of {_NARROWEST:g} steps of x, the least. The samples do not tell "
+                "the width: add some near the resonance, or take a lower order"
+            )
+        elif -pole.real > (1.0 - _NEAR_BOUND) * widest:
+            bounds.append(
+                f"a half-width of {_WIDEST:g} spans of x, the largest. It is a polynomial rather "
+                "than a resonance: take a lower order, or a kernel for what is smooth"
+            )
+        elif not first + near < pole.imag < last - near:
+            bounds.append(
+                f"a place {_FARTHEST:g} spans of x from the middle, the farthest. No sample is "
+                "near it: take a lower order, or a kernel for what is smooth"
+            )
+    return bounds
 
 
 def _step(x: np.ndarray) -> float:
@@ -252,18 +284,51 @@ class _Search:
         ones = np.ones((*fractions.shape[:-1], 1))
         return self._rows(np.concatenate([fractions, ones], axis=-1))
 
-    def relocated(self, delays: np.ndarray, order: int) -> list[PolesAndDelay]:
-        """Poles by pole relocation for each delay, `[K]`, from equal distances over the band."""
-        count = len(delays)
-        z = self.z * np.exp(self.s * delays[:, None, None])  # [K, N, B]
+    def widely_spread(self, order: int) -> np.ndarray:
+        """Poles at equal distances over the band, wide enough to overlap."""
+        places, distance = self._spread(order)
+        return -0.5 * np.pi * distance + 2j * np.pi * places
+
+    def lightly_damped(self, order: int) -> np.ndarray:
+        """Poles at equal distances over the band, as vector fitting usually starts from."""
+        places, distance = self._spread(order)
+        above = places if self.arrangement.has_real_coefficients else distance * max(order, 1)
+        return 2.0 * np.pi * (-_LIGHT_DAMPING * above + 1j * places)
+
+    def _spread(self, order: int) -> tuple[np.ndarray, float]:
         low, high = self.band
         distance = (high - low) / max(order, 1)
-        places = low + distance * (np.arange(order) + 0.5)
-        poles = np.tile(-0.5 * np.pi * distance + 2j * np.pi * places, (count, 1))
-        for step in range(_STEPS + 1):
+        return low + distance * (np.arange(order) + 0.5), distance
+
+    def optima(
+        self, delays: np.ndarray, order: int, further: Sequence[PolesAndDelay] = ()
+    ) -> list[PolesAndDelay]:
+        """The optima near further poles, and near poles that are relocated, the best first."""
+        wide, narrow = self.widely_spread(order), self.lightly_damped(order)
+        optima = self.best([*further, *self.relocated(delays, wide, _STEPS)[1]], _REFINED)
+        optima += self.best(self.relocated(delays, narrow, _STEPS)[1], _REFINED // 2)
+        return sorted(optima, key=self.penalized)
+
+    def vector_fitting(self, order: int) -> PolesAndDelay:
+        """The optimum near the poles of vector fitting, without a delay."""
+        relocated = self.relocated(np.zeros(1), self.lightly_damped(order), _CONVERGED)
+        return self.best([poles for of_delays in relocated for poles in of_delays], 2)[0]
+
+    def relocated(
+        self, delays: np.ndarray, start: np.ndarray, steps: int
+    ) -> tuple[list[PolesAndDelay], list[PolesAndDelay]]:
+        """The best and the last poles of pole relocation, for each delay, from the same poles."""
+        count, order = len(delays), len(start)
+        z = self.z * np.exp(self.s * delays[:, None, None])  # [K, N, B]
+        poles = np.tile(start, (count, 1))
+        best, powers = poles, np.full(count, np.inf)
+        for step in range(steps + 1):
             basis = np.linalg.qr(self._basis(poles))[0]
             residual = _project_out(basis, self._rows(z))
-            if step == _STEPS or not order:
+            present = np.sum(np.abs(residual) ** 2, axis=(-2, -1)) / self.z.size
+            best = np.where((present < powers)[:, None], poles, best)
+            powers = np.minimum(present, powers)
+            if step == steps or not order:
                 break
             # σ z = fractions + constant, σ = 1 + Σ c/(s − pole): the zeros of σ are the new poles.
             # Numerators belong to each series and are projected out; c is common to all.
@@ -277,11 +342,13 @@ class _Search:
             c = np.linalg.pinv(r, rcond=1e-14) @ (q.conj().mT @ right)
             poles = self.arrangement.zeros(poles, c[..., 0] / lengths)
             poles = -np.maximum(np.abs(poles.real), 1e-6) + 1j * poles.imag
-        powers = np.sum(np.abs(residual) ** 2, axis=(-2, -1)) / self.z.size
-        return [PolesAndDelay(*start) for start in zip(poles, delays, powers, strict=True)]
+        return (
+            [PolesAndDelay(*one) for one in zip(best, delays, powers, strict=True)],
+            [PolesAndDelay(*one) for one in zip(poles, delays, present, strict=True)],
+        )
 
     def near_free_poles(self, free: PolesAndDelay) -> list[PolesAndDelay]:
-        """Starts of a model with real coefficients, at the delay of free poles and near it.
+        """Optima of a model with real coefficients, at the delay of free poles and near it.
 
         Its phase follows the delay: the error has a minimum every half cycle at the middle of the
         band, and no descent leads from one to the next. Free poles, here of the same data over
@@ -293,28 +360,50 @@ class _Search:
         poles = free.poles + 1j * middle
         poles = np.where(poles.imag < 0.0, poles.conj(), poles)
         same = [PolesAndDelay(poles, delay, self.power(poles, delay)) for delay in delays]
-        return [*same, *self.relocated(delays, len(poles))]
+        return self.optima(delays, len(poles), same)
 
     def best(self, starts: list[PolesAndDelay], count: int) -> list[PolesAndDelay]:
         """The optima of the best starts after a few steps, the best first."""
         chosen = sorted(starts, key=lambda start: start.power)[:count]
         optima = [self.refined(start, 30, 1e-6) for start in chosen]
-        return sorted(optima, key=lambda optimum: optimum.power)
+        return sorted(optima, key=self.penalized)
 
     def power(self, poles: np.ndarray, delay: float) -> float:
         """The mean square of the residual."""
         return float(np.sum(np.abs(self.projected(poles, delay).residual) ** 2) / self.z.size)
 
-    def refined(self, start: PolesAndDelay, evaluations: int, tolerance: float) -> PolesAndDelay:
-        """The least-squares poles and delay to which a start leads.
+    def penalized(self, located: PolesAndDelay) -> float:
+        """The residual power, divided by the prior density to a power: least at the optimum.
 
-        It ends after so many evaluations, or at a relative decrease below `tolerance` in a step.
+        For n real data and u unknowns the negative log posterior density, at its maximum over the
+        variance of the noise, is `½ (n − u) log(power)` less the log density of the prior.
         """
+        nats = 0.5 * np.sum(self._wall(located.poles) ** 2)
+        return located.power * np.exp(2.0 * nats / (2.0 * self.z.size * self._share(located)))
+
+    def _share(self, located: PolesAndDelay) -> float:
+        """The share of the data beyond the number of unknowns, at least."""
+        unknowns = 4 * len(located.poles) + 2
+        return max(1.0 - unknowns / (2.0 * self.z.size), 0.1)
+
+    def refined(self, start: PolesAndDelay, evaluations: int, tolerance: float) -> PolesAndDelay:
+        """The most probable poles and delay to which a start leads.
+
+        Each descent ends after so many evaluations, or at a relative decrease below `tolerance` in
+        a step. It is repeated where a prior has weight, and the noise that scales it has changed.
+        """
+        for _ in range(_DESCENTS):
+            power = start.power
+            start = self._descended(start, evaluations, tolerance)
+            if start.power > 0.9 * power or not self._wall(start.poles).any():
+                break
+        return start
+
+    def _descended(self, start: PolesAndDelay, evaluations: int, tolerance: float) -> PolesAndDelay:
+        """The optimum of a descent in which the noise has the power of its start."""
         from scipy.optimize import least_squares  # here: importing it takes long
 
-        columns = 4 * len(start.poles) + 2  # real numbers that are fitted, at least
-        share = max(1.0 - columns / (2.0 * self.z.size), 0.1)
-        deviation = np.sqrt(0.5 * start.power / share)  # of each part of the noise
+        deviation = np.sqrt(0.5 * start.power / self._share(start))  # of each part of the noise
         memory: dict[bytes, tuple[np.ndarray, np.ndarray, _Projected]] = {}
 
         def at(point: np.ndarray) -> tuple[np.ndarray, np.ndarray, _Projected]:
@@ -347,7 +436,8 @@ class _Search:
             gtol=3e-16,
         )
         poles, _ = self._poles(optimum.x)
-        return PolesAndDelay(poles, start.delay + optimum.x[-1], 2.0 * optimum.cost / self.z.size)
+        delay = start.delay + optimum.x[-1]
+        return PolesAndDelay(poles, delay, self.power(poles, delay))
 
     # Widths on a log scale and places, both on a sine between their bounds.
 
@@ -369,15 +459,29 @@ class _Search:
         return -width + 1j * place, np.concatenate(slopes)
 
     def _wall(self, poles: np.ndarray) -> np.ndarray:
-        """The prior residuals of too narrow poles, in standard deviations, `[order]`."""
-        return np.maximum(np.log(self.narrow / -poles.real) / _WALL, 0.0)
+        """The prior residuals of too narrow poles, `[order]`.
+
+        Half of the square of each is the negative log density of the prior.
+        """
+        return np.sqrt(-2.0 * np.log(np.minimum(sum(self._priors(poles)[1:]), 1.0)))
 
     def _slope_of_wall(self, poles: np.ndarray, by_coordinate: np.ndarray) -> np.ndarray:
         """The derivatives of `_wall` by all coordinates, `[order, 2 order + 1]`."""
-        order, is_narrow = len(poles), -poles.real < self.narrow
+        order, (below, near, far) = len(poles), self._priors(poles)
+        by_log_width = below * (near / _WALL**2 + far / _FAR**2) / (near + far)
         slopes = np.zeros((order, 2 * order + 1))
-        np.fill_diagonal(slopes, is_narrow * by_coordinate[:order] / -poles.real / _WALL)
+        by_width = by_log_width / np.maximum(self._wall(poles), 1e-300) / -poles.real
+        np.fill_diagonal(slopes, by_width * by_coordinate[:order])
         return slopes
+
+    def _priors(self, poles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Logs of half-widths below `narrow`, and the densities of most and of few poles there.
+
+        The densities are over that of wider poles, which is flat.
+        """
+        below = np.maximum(np.log(self.narrow / -poles.real), 0.0)
+        near, far = (np.exp(-0.5 * (below / deviation) ** 2) for deviation in (_WALL, _FAR))
+        return below, (1.0 - _FEW) * near, _FEW * far
 
     def projected(self, poles: np.ndarray, delay: float) -> _Projected:
         """The least-squares linear model for given poles and delay."""
