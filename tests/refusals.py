@@ -413,6 +413,8 @@ REFUSALS = {
         "polynomial trend needs inputs of one dimension, got 2"),
     "means.Constant": (
         lambda: means.Constant(np.nan), ValueError, "value must be complex and finite, got nan"),
+    "means.Exponentials": (
+        lambda: means.Exponentials(0), ValueError, "order must be at least 1"),
     "means.Rational": (
         lambda: means.Rational(-1), ValueError, "order must be a whole number, at least 0, got -1"),
     # --- Gaussian processes

@@ -310,6 +310,7 @@ NO_GRADIENT = {
     "to_frame",
     "to_xarray",
     "kernels.Zero",
+    "means.Exponentials",
     "means.Rational",
     "statespace.ConditionallyLinear",
     "statespace.diagnostics",

@@ -1,0 +1,324 @@
+"""Damped complex exponentials over time, as means."""
+
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp.means.base import Mean, whole_number
+from cgp.gp.means.matrix_pencil import Estimates, estimates, locate
+from cgp.linalg.arguments import complex_dtype
+from cgp.training.hyperparameters import declared, setting
+from cgp.training.saving import check_size
+
+_NEAR = 0.1  # spans before the first time, at which 0 is near the data
+_DEPENDENT = 1e-10  # of its length: what is left of a column beside others
+_SAVED = "amplitudes"
+
+
+class ModesWithErrors(NamedTuple):
+    """Exponentials in the order of their frequencies, with standard errors: NumPy arrays."""
+
+    frequencies: np.ndarray
+    """In cycles per unit of t, `[order]`."""
+    frequency_errors: np.ndarray
+    decay_rates: np.ndarray
+    """Per unit of t, `[order]`; a line is `decay_rate / π` wide at half of its power."""
+    decay_rate_errors: np.ndarray
+    amplitudes: np.ndarray
+    """Complex, `[order]`, or `[B, order]` of several series: c_k at `time`."""
+    amplitude_errors: np.ndarray
+    """Of real and imaginary parts, as one complex number."""
+    time: float
+    """The time of the amplitudes: 0 where the data contain it or begin less than a tenth of their
+    span after it, and the first time of the data otherwise."""
+
+
+class _Amplitudes:
+    """The amplitudes of the series of a fit, and their errors: `[2, B, order]`."""
+
+    def __init__(self, poles: np.ndarray, amplitudes: np.ndarray, time: float):
+        self.poles, self.amplitudes, self.time = poles, amplitudes, time
+
+
+def _order(number: Any, name: str) -> int:
+    order = whole_number(number, name)
+    if order < 1:
+        raise ValueError(f"{name} must be at least 1 (no exponential is no mean), got {number!r}")
+    return order
+
+
+@keras.saving.register_keras_serializable(package="cgp.means")
+@declared
+class Exponentials(Mean):
+    """Damped complex exponentials over time, which are located anew at each `fit`.
+
+    They describe decays that begin with the data, as of nuclear induction, of modes of a structure,
+    of transients, and tones, all of which a stationary process does not; and they forecast:
+
+        z(t) = Σ_k c_k exp((−decay_rate_k + i2π frequency_k) (t − time)),    decay_rate_k ≥ 0
+
+    (convention e^{+iωt}). With the kernel `Zero()` they are alone, in white noise; otherwise the
+    Gaussian process models what they leave. They never grow: the decay rate of a line that does not
+    decay is estimated as 0 half of the time.
+
+    `fit` locates frequencies and decay rates: by the matrix pencil (Hua & Sarkar, IEEE Trans. ASSP
+    38, 1990) over stretches of a regular grid without gaps, and from peaks of periodograms at any
+    times, then by nonlinear least squares over all data, with the amplitudes projected out (Golub &
+    Pereyra, SIAM J. Numer. Anal. 10, 1973), and of the best start. All series have the same
+    frequencies and decay rates, and each its amplitudes. `condition` leaves them as they are. The
+    amplitudes are marginalised under a flat prior, as the coefficients of
+    `Polynomial(marginalized=True)`. So are, to first order, frequencies and decay rates: beside
+    each exponential the basis has its derivative `(t − time) exp(…)`, and errors of forecasts grow
+    as they should. An exponential that is not at an optimum, as its decay rate is held by its bound
+    or its prior, is in the basis without, as the linear model would move it on. The columns are
+    orthonormal over the data that located them, which makes likelihoods independent of units.
+
+    At times on a regular grid a frequency is only determined modulo `1/step`, and lies between
+    `±1/(2 step)`; a tone above that appears at its alias, and predictions between the samples are
+    of the alias. A decay rate is at most 3 per median step. An exponential of noise that hardly
+    decays would fill forecasts in which all signals have decayed: below 1/span, a decay rate has a
+    normal prior about 1/span with deviation 1/(2 span), which data with little noise overcome. The
+    known noise of samples does not influence the location: leave out, as NaN, samples that are far
+    noisier than others. Too high an order fits noise: choose it by cross-validation with new fits,
+    not by the likelihood.
+
+    Args:
+        order: The number of exponentials, at least 1.
+        name: A name.
+        dtype: "float64" or "float32", of its values; computations are in double precision.
+
+    Raises:
+        ValueError: An order that is no whole number above 0; at `fit`, fewer different times than
+            4 order/1.8, series with inputs of their own, inputs of several dimensions, times so
+            uneven that no frequency can be searched; before the first `fit`, any use of the
+            exponentials.
+
+    Warns:
+        RuntimeWarning: At `fit`, a decay rate at the upper end of its range, or at 0 in data that
+            grow, by more than three standard errors.
+
+    Example:
+        >>> import cgp, numpy as np
+        >>> t = np.arange(40.0)
+        >>> z = 2j * np.exp((-0.05 + 0.2j * np.pi) * t)
+        >>> z += 1e-3 * np.random.default_rng(0).normal(size=40)
+        >>> gp = cgp.ExactGP(cgp.kernels.Zero(), mean=cgp.means.Exponentials(1))
+        >>> gp.compile(cgp.optimizers.LBFGS())
+        >>> history = gp.fit(t, z, verbose=0)
+        >>> gp.mean.frequencies.round(4), gp.mean.decay_rates.round(3)
+        (array([0.1]), array([0.05]))
+        >>> gp.predict([60.0])["mean"].round(3)
+        array([0.+0.1j])
+    """
+
+    marginalized = True
+    order: int = setting(_order)
+
+    def set_derived_attributes(self) -> None:
+        """Creates the weights of the exponentials, which are located at each fit."""
+        of_mean = f"a mean of {self.order} exponentials"
+        check_size(2 * (2 * self.order) ** 2, of_mean, "float64", "take a smaller order")
+        # Poles belong to (t − first)/span. The span is 0 until the first fit.
+        self._axis = self._weight("axis", 2)
+        self._located_poles = self._weight("poles", self.order, 2)
+        self._errors = self._weight("errors", 2, self.order)
+        self._mixing = self._weight("mixing", 2 * self.order, 2 * self.order, 2)
+        self._amplitudes: list[_Amplitudes] = []
+
+    def _weight(self, name: str, *shape: int) -> keras.Variable:
+        # In single precision a phase would lose its digits over many cycles.
+        return self.add_weight(
+            name=name, shape=shape, initializer="zeros", dtype="float64", trainable=False
+        )
+
+    @property
+    def frequencies(self) -> np.ndarray:
+        """The frequencies in ascending order, in cycles per unit of t, `[order]`."""
+        return self._located_poles.numpy()[:, 1] / (2.0 * np.pi * self._first_and_span()[1])
+
+    @property
+    def decay_rates(self) -> np.ndarray:
+        """The decay rates in the order of frequencies, per unit of t, `[order]`."""
+        return -self._located_poles.numpy()[:, 0] / self._first_and_span()[1]
+
+    def modes_with_errors(self) -> ModesWithErrors:
+        """Frequencies, decay rates and amplitudes of the data of the fit, with standard errors.
+
+        The errors are from the Gauss-Newton information for white noise, whose variance is that of
+        the residuals of the exponentials over the degrees of freedom that amplitudes, frequencies
+        and decay rates leave: they are too small where the kernel models much of the residuals. A
+        decay rate of 0, at its bound, has the error that it would have without the bound.
+
+        Raises:
+            ValueError: No fit before, or weights set by hand.
+        """
+        _, span = self._first_and_span()
+        errors = self._errors.numpy() / span
+        for of_series in self._located_amplitudes():
+            amplitudes, amplitude_errors = of_series.amplitudes
+            several = slice(None) if len(amplitudes) > 1 else 0
+            return ModesWithErrors(
+                self.frequencies,
+                errors[1] / (2.0 * np.pi),
+                self.decay_rates,
+                errors[0],
+                amplitudes[several],
+                amplitude_errors[several],
+                of_series.time,
+            )
+        raise ValueError(
+            f"the amplitudes of {self!r} do not belong to its frequencies, which were set as "
+            "weights: fit(x, z) again"
+        )
+
+    def _located_amplitudes(self) -> list[_Amplitudes]:
+        """The amplitudes that belong to the weights, which a fit that fails sets back."""
+        poles = self._located_poles.numpy()
+        return [a for a in self._amplitudes if np.array_equal(a.poles, poles)][:1]
+
+    def _first_and_span(self) -> tuple[float, float]:
+        first, span = (float(number) for number in self._axis.numpy())
+        if not span > 0:
+            raise ValueError(
+                f"the frequencies of {self!r} have not been located: fit(x, z) locates them, and "
+                "takes the data in"
+            )
+        return first, span
+
+    def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
+        """Locates the exponentials in series `[B, N]` over common times `[1, N, 1]`."""
+        if len(x) > 1:
+            raise ValueError(
+                f"{self!r} has one set of frequencies for all series, and needs common inputs; got "
+                f"inputs of their own for {len(x)} series"
+            )
+        self._check_dimensions(x.shape[-1])
+        present = ~np.isnan(z).all(axis=0)
+        times, z = x[0, present, 0], z[:, present]
+        # A tenth more numbers than the basis has.
+        needed, different = math.ceil(4 * self.order / 1.8), len(np.unique(times))
+        if different < needed:
+            raise ValueError(
+                f"{self!r} needs at least {needed} different x where a series has a target, got "
+                f"{different} among {len(times)} points: take a lower order"
+            )
+        ordered = np.argsort(times, kind="stable")
+        times, z = times[ordered], z[:, ordered]
+        first, span = float(times[0]), float(np.ptp(times))
+        t = (times - first) / span
+        size = max(float(np.nanmax(np.abs(z))), 1e-300)
+        z = z / size
+        poles = locate(t, z, self.order).poles
+        time = 0.0 if first - _NEAR * span <= 0.0 <= first + span else first
+        modes = estimates(t, z, poles, (time - first) / span)
+        _warn_of_bounds(self, modes, poles / span)
+        before = self._located_amplitudes()
+        self._axis.assign([first, span])
+        self._located_poles.assign(_re_and_im(poles))
+        self._errors.assign(modes.errors)
+        self._mixing.assign(_re_and_im(_mixing(t, poles, modes.at_optimum)))
+        amplitudes = size * np.stack([modes.amplitudes, modes.amplitude_errors])
+        self._amplitudes = [_Amplitudes(_re_and_im(poles), amplitudes, time), *before]
+
+    def _check_dimensions(self, dimensions: int | None) -> None:
+        if dimensions not in (1, None):
+            raise ValueError(
+                f"{self!r} is over a time axis: x must have one dimension, got {dimensions}"
+            )
+
+    def basis(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
+        self._check_dimensions(x.shape[-1])
+        with tf.init_scope():  # a graph reads the weights when it runs
+            self._first_and_span()
+        first, span = tf.unstack(self._axis.value)
+        poles, mixing = (
+            tf.complex(*tf.unstack(weight.value, axis=-1))
+            for weight in (self._located_poles, self._mixing)
+        )
+        u = ((tf.cast(x[..., 0], tf.float64) - first) / span)[..., None]
+        # Long before the data the squares would overflow.
+        largest = 0.2 * math.log(tf.as_dtype(self.variable_dtype).max)
+        exponents = tf.complex(
+            tf.minimum(tf.math.real(poles) * u, largest), tf.math.imag(poles) * u
+        )
+        exponentials = tf.exp(exponents)
+        slopes = tf.cast(u, exponentials.dtype) * exponentials
+        columns = tf.concat([exponentials, slopes], axis=-1)
+        values = tf.einsum("...i,ij->...j", columns, mixing)
+        return tf.cast(values, complex_dtype(self.variable_dtype))
+
+    def used(self, columns: np.ndarray) -> np.ndarray:
+        """The columns of a basis but for derivatives of exponentials held by a bound."""
+        return columns[:, self._mixing.numpy().any(axis=(0, 2))]
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves the weights, and the amplitudes, whose number is that of the series."""
+        super().save_own_variables(store)
+        for of_series in self._located_amplitudes():
+            store[_SAVED] = _re_and_im(of_series.amplitudes)
+            store[f"{_SAVED}_time"] = np.array(of_series.time)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads the weights and the amplitudes."""
+        saved = {name: np.asarray(store[name]) for name in store.keys()}  # noqa: SIM118
+        super().load_own_variables({n: a for n, a in saved.items() if not n.startswith(_SAVED)})
+        if _SAVED in saved:
+            amplitudes = saved[_SAVED][..., 0] + 1j * saved[_SAVED][..., 1]
+            time = float(saved[f"{_SAVED}_time"])
+            self._amplitudes = [_Amplitudes(self._located_poles.numpy(), amplitudes, time)]
+
+    def __repr__(self) -> str:
+        return f"Exponentials({self.order})"
+
+
+def _mixing(t: np.ndarray, poles: np.ndarray, at_optimum: np.ndarray) -> np.ndarray:
+    """The matrix that makes exponentials and then their derivatives orthonormal at times.
+
+    Its rows and columns are zero for derivatives that are not used, and for columns that depend on
+    others, as of poles that coincide.
+    """
+    exponentials = np.exp(t[:, None] * poles)
+    columns = np.concatenate([exponentials, t[:, None] * exponentials], axis=-1)
+    used = np.flatnonzero(np.concatenate([np.ones_like(at_optimum), at_optimum]))
+    lengths = np.linalg.norm(columns, axis=0)
+    while True:
+        r = np.linalg.qr(columns[:, used] / lengths[used])[1]
+        dependent = np.flatnonzero(np.abs(np.diag(r)) < _DEPENDENT)
+        if not len(dependent):
+            break
+        used = np.delete(used, dependent[0])
+    mixing = np.zeros((columns.shape[1],) * 2, complex)
+    mixing[np.ix_(used, used)] = np.linalg.inv(r) / lengths[used, None]
+    return mixing
+
+
+def _warn_of_bounds(mean: Exponentials, modes: Estimates, poles: np.ndarray) -> None:
+    """Warns where decay rates are held at a bound, by data that are not of the model."""
+    for at_bound, what in (
+        (
+            modes.growing,
+            "the data grow there, by more than three standard errors, and the model does not: "
+            "leave out what precedes a rise, or take a lower order",
+        ),
+        (
+            modes.too_fast,
+            "it decays within a step of x, and describes single samples: take a lower order",
+        ),
+    ):
+        if at_bound.any():
+            pole = poles[int(np.argmax(at_bound))]
+            warnings.warn(
+                f"{mean!r} has an exponential of frequency {pole.imag / (2.0 * np.pi):.6g} whose "
+                f"decay rate is held at {-pole.real + 0.0:.3g}, a bound of its range: {what}",
+                RuntimeWarning,
+                stacklevel=6,
+            )
+
+
+def _re_and_im(values: np.ndarray) -> np.ndarray:
+    return np.stack([values.real, values.imag], axis=-1)
