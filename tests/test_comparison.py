@@ -1,5 +1,7 @@
 """Models compared on the same data: scores, weights, and their predictions together."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -99,6 +101,8 @@ def test_are_predictions_those_of_the_mixture(compared):
     assert set(result) == {"mean", "variance", "pseudo_variance"}
     parts = [model.predict(x_new, observed=True) for model in compared.models.values()]
     weights = [compared[name].weight for name in compared]
+    for name, part in zip(compared, parts, strict=True):
+        part["variance"] = part["variance"] * compared[name].inflation
     mean = sum(w * p["mean"] for w, p in zip(weights, parts, strict=True))
     np.testing.assert_allclose(result["mean"], mean)
     second = sum(
@@ -157,9 +161,44 @@ def test_has_a_model_no_share_whose_error_is_ten_times_that_of_another():
     assert cgp.Comparison(result.models, scores).best == "poles"
 
 
-def test_is_a_model_eligible_up_to_ten_decibels_behind():
-    errors = np.array([-30.0, -20.1, -19.9, np.nan, 5.0])
-    np.testing.assert_array_equal(_eligible(errors), [True, True, False, False, False])
+def test_has_a_model_no_weight_whose_error_is_larger_by_more_than_chance():
+    n = 100
+    at_one_point = np.where(np.arange(n) == 3, 4.0 * n, 1.0)  # 7 dB in mean, by chance
+    far_at_one_point = np.where(np.arange(n) == 3, 20.0 * n, 1.0)
+    rows = [np.ones(n), np.full(n, 1.1), np.full(n, 1.2), at_one_point, far_at_one_point]
+    np.testing.assert_array_equal(_eligible(np.array(rows)), [True, True, False, True, False])
+
+
+def test_is_the_calibrated_density_that_of_variances_times_the_calibration():
+    rng = np.random.default_rng(0)
+    z, variances = complex_normals(rng, 50), rng.uniform(0.01, 0.1, 50)
+    over_predicted = np.abs(z) ** 2 / variances
+    density, factor = np.mean(-np.log(np.pi * variances) - over_predicted), np.mean(over_predicted)
+    scores = cgp.comparison.Scores(0.0, 1, 0.0, density, 0.0, np.nan, 0.5, 1.0, factor)
+    scaled = factor * variances
+    expected = np.mean(-np.log(np.pi * scaled) - np.abs(z) ** 2 / scaled)
+    np.testing.assert_allclose(scores.calibrated_density, expected, rtol=1e-12)
+
+
+def test_is_a_good_model_best_that_is_too_sure():
+    # Fixed noise far below the true one; the other model knows nothing of the phase.
+    x, z = smooth()
+    sure = RBF(1.0, 1.5, fixed=("variance", "lengthscale")) * Rotation(0.3)
+    models = {
+        "too sure": cgp.ExactGP(sure, noise_variance=1e-6, fixed="noise_variance"),
+        "wide": cgp.ExactGP(Zero()),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of the model that is wrong on purpose
+        result = cgp.compare(models, x, z, folds=2, restarts=1, verbose=0)
+    good = result["too sure"]
+    assert good.cv_density < result["wide"].cv_density - 5.0
+    assert good.calibration > 50.0
+    assert (result.best, good.weight) == ("too sure", 1.0)
+    x_new = np.linspace(0.1, 3.9, 200)
+    truth = np.exp(2j * x_new) * (1.0 + 0.2 * x_new)
+    alone = cgp.metrics.coverage(truth, models["too sure"].predict(x_new))
+    assert cgp.metrics.coverage(truth, result.predict(x_new)) > 0.8 > 2.0 * alone
 
 
 @pytest.mark.long
