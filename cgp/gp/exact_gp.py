@@ -17,12 +17,13 @@ from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.outputs import by_outputs
 from cgp.gp.posterior import Posterior
+from cgp.gp.sampling.laplace_average import averaged_posterior
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.kernels.base import Kernel
 from cgp.likelihoods import Likelihood
 from cgp.linalg import cholesky, stored_cholesky
-from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
+from cgp.linalg.arguments import ArrayLike, as_flag, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.keras_private import in_stateless_scope
 from cgp.training.post_updates import is_left_out_of_loss, leave_out_of_loss
@@ -255,6 +256,7 @@ class ExactGP(MaximumLikelihoodGP):
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
         part: Kernel | None = None,
+        uncertain: bool = False,
     ) -> ComplexNormal:
         """The signal at new points given the data, or its prior before any.
 
@@ -267,6 +269,11 @@ class ExactGP(MaximumLikelihoodGP):
                 several groups.
             part: A term of a kernel that is a sum, the same object, or the sum `a + b` of some of
                 its terms; its process is predicted, without the mean. None for the whole signal.
+            uncertain: Whether hyperparameters are uncertain too. The posterior is then averaged
+                over them by Laplace's approximation at their present values, which a fit to these
+                data has to have found (see `cgp.gp.sampling.laplace_average`): for few data, a
+                hundred or less, whose regions are too narrow otherwise. The first call takes some
+                ten evaluations of the gradient for each hyperparameter. Not for a part.
 
         Returns:
             A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,
@@ -284,6 +291,8 @@ class ExactGP(MaximumLikelihoodGP):
         points = self.points(x)
         check_terms(self.kernel, part, observed)
         noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
+        if as_flag(uncertain, "uncertain"):
+            return averaged_posterior(self, x, part, observed, noise_variance, noise_groups)
         process = self._process.of_terms(part)
         if tf.executing_eagerly():
             if bool(self._stored.is_empty):

@@ -11,13 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, mixture
-from cgp.gp.base import as_dict
-from cgp.gp.sampling.density import Coordinates, in_words, weak_priors
+from cgp.gp.sampling.density import in_words, weak_priors
 from cgp.gp.sampling.diagnostics import convergence_problems, effective_size, r_hat
+from cgp.gp.sampling.moved_process import MovedProcess
 from cgp.gp.sampling.nuts import Chains, Sampler
-from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
-from cgp.statespace.compiled import graph_of
 from cgp.training.batches import where_watched
 
 _PATIENCE = 5.0  # seconds without a progress bar
@@ -48,10 +46,8 @@ class ParameterDraws(Mapping[str, np.ndarray]):
     """
 
     def __init__(self, gp: Any, weak_priors: dict[str, str], chains: Chains):
-        coordinates = Coordinates(gp)
-        self._gp, self._coordinates, self._chains = gp, coordinates, chains
-        self._predictors: dict[bool, Any] = {}
-        self._draws = coordinates.constrained(chains.points)
+        self._process, self._chains = MovedProcess(gp), chains
+        self._draws = self._process.coordinates.constrained(chains.points)
         self.weights, self.log_density = chains.points, chains.log_density
         self.divergences, self.acceptance = chains.diverged, chains.acceptance
         self.weak_priors = weak_priors
@@ -63,7 +59,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
 
     def __reduce__(self) -> tuple:
         """Pickles and copies the process too; a copy finds the weights in its own process."""
-        return type(self), (self._gp, self.weak_priors, self._chains)
+        return type(self), (self._process.gp, self.weak_priors, self._chains)
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._draws:
@@ -135,27 +131,8 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         check_whole(count, "count")
         points = self.weights.reshape(-1, self.weights.shape[-1])
         chosen = np.linspace(0, len(points) - 1, min(count, len(points))).round().astype(int)
-        # An eager call checks the arguments.
-        self._gp.predict(x, observed=observed, **noise)
-        predictor = self._predictor(observed, noise)
-        x = as_points(x, self._gp.variable_dtype)
-        moments = [[a.numpy() for a in predictor(tf.constant(p), x)] for p in points[chosen]]
-        return Marginals(*(np.stack(arrays) for arrays in zip(*moments, strict=True)))
-
-    def _predictor(self, observed: bool, noise: dict[str, Any]) -> Callable[..., list[tf.Tensor]]:
-        """A compiled function of weights `[P]` and inputs, cached unless noise is given."""
-        if not noise and observed in self._predictors:
-            return self._predictors[observed]
-
-        def predict(point: tf.Tensor, x: tf.Tensor) -> list[tf.Tensor]:
-            self._coordinates.assign(point)
-            moments = as_dict(self._gp.posterior(x, observed=observed, **noise))
-            return [moments[name] for name in Marginals._fields]
-
-        predictor = graph_of(predict)
-        if not noise:
-            self._predictors[observed] = predictor
-        return predictor
+        self._process.gp.predict(x, observed=observed, **noise)  # which checks the arguments
+        return self._process.predict_at(points[chosen], x, observed, **noise)
 
     def predict(
         self, x: ArrayLike, *, count: int = 200, observed: bool = False, **noise: Any

@@ -18,6 +18,7 @@ from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments
 from cgp.gp.outputs import by_outputs, points_of_outputs
 from cgp.gp.posterior import Posterior, prior
+from cgp.gp.sampling.laplace_average import averaged_posterior
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.gp.state_space import whittle
@@ -277,6 +278,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
         part: Kernel | None = None,
+        uncertain: bool = False,
     ) -> ComplexNormal:
         """The signal at new points given the data: between, before and beyond them.
 
@@ -296,6 +298,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         check_terms(self.kernel, part, observed)
         if points.shape[-1] != 1:
             raise ValueError(f"x must have one dimension, got {points.shape[-1]}")
+        if as_flag(uncertain, "uncertain"):
+            return averaged_posterior(self, x, part, observed, noise_variance, noise_groups)
         noise = self._noise_at(x, self.points(x), observed, noise_variance, noise_groups)
         start: StateAt | StoredState | None
         if not tf.executing_eagerly():
@@ -304,8 +308,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             self.kernel.check_points(self.points(x))  # may refuse them
             data, start = self._history.data_before(points)
             if tf.size(data.z) == 0 and start is None:
-                at_x = prior(self._process.of_terms(part), self.points(x), noise)
-                return self.of_outputs(at_x)
+                return self.of_outputs(prior(self._process.of_terms(part), self.points(x), noise))
         points = flattened(checked_points(points, data), 2)
         return self.of_outputs(self._smoothed(self._normal(data), points, noise, start, part))
 
