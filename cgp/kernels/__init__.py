@@ -5,6 +5,7 @@ from cgp.kernels.base import Constant, Kernel, Product, Sum
 from cgp.kernels.delay_profile import ExponentialDelays, Szego, TappedDelays, UniformDelays
 from cgp.kernels.driven import Driven
 from cgp.kernels.elliptical_ou import EllipticalOU
+from cgp.kernels.empirical import Empirical
 from cgp.kernels.improper import Conjugate, WidelyLinear
 from cgp.kernels.linear_sde import linear_sde
 from cgp.kernels.markov import Generator, MarkovForm
@@ -33,6 +34,7 @@ __all__ = [
     "Coregionalized",
     "Driven",
     "EllipticalOU",
+    "Empirical",
     "ExponentialDelays",
     "Generator",
     "IntegratedRandomWalk",
