@@ -4,16 +4,24 @@ Keras's own metrics cast to float and drop the imaginary part. Targets that are 
 are left out.
 """
 
+import warnings
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions import marginals, principal_axes, squared_radius
+from cgp.distributions.calibration import band, running_sums, squares_and_degrees
 from cgp.distributions.marginals import Prediction, Step, labelled_moments, within_gate
 from cgp.linalg.arguments import ArrayLike, as_numbers, is_missing, squared_modulus
+from cgp.linalg.short_repr import short_repr
 from cgp.observations import check_no_infinity, check_same_labels
+from cgp.statespace.models.model_base import whole_steps
+
+_SPAN = 100  # windows in which a right model leaves the band of `RunningCalibration` ...
+_FALSE_ALARMS = 0.05  # ... with at most this probability
 
 
 def mean_squared_modulus(z: ArrayLike, predicted: ArrayLike) -> float:
@@ -158,6 +166,161 @@ def gate(step: Step, probability: float) -> np.ndarray:
     if not isinstance(step, Step):
         raise TypeError(f"step must be the Step of a filter, got {type(step).__name__}")
     return within_gate(step, probability)
+
+
+@short_repr
+class Calibration(NamedTuple):
+    """How the innovations of the last samples compare with what the model predicts."""
+
+    ratio: np.ndarray
+    """The sum of NIS over its degrees of freedom, real, `[...]`; NaN where nothing is observed."""
+    low: np.ndarray
+    """The lower edge of the band of a right model; likewise."""
+    high: np.ndarray
+    """The upper edge."""
+    is_inside: np.ndarray
+    """Whether the ratio is in the band, bool; True where nothing is observed."""
+
+
+class RunningCalibration:
+    """Says whether the model of an online filter is still right, by its last innovations.
+
+    The sum of the normalised innovations squared (`Step.nis`) over a window is χ² if the model is
+    right, with two degrees of freedom for each observed component, of real series with one
+    (Bar-Shalom, Li & Kirubarajan, *Estimation with Applications to Tracking and Navigation*, 2001,
+    §5.4). A ratio to the degrees of freedom above the band shows predictions that are too sure, and
+    below it predictions that are too cautious. The band is so wide that a right model leaves it in
+    less than 5 % of spans of 100 windows, in any of the series that are followed together. Until
+    the window is full, and where samples are missing, it is wider.
+
+    Hyperparameters that were learned from few samples are not exactly right, and a long window
+    shows it. Observations that a gate skips count, so that a filter that has lost its track is
+    seen. Under a likelihood that is not normal innovations are not what is assumed here.
+
+    Args:
+        window: The number of the last samples that are compared, at least 2, missing ones included.
+            A window of n shows a power that is wrong by a factor of about `1 + 5/√n`.
+
+    Raises:
+        TypeError, ValueError: A window that is not a whole number of at least 2.
+
+    Example:
+        >>> import numpy as np, cgp
+        >>> kernel, x = cgp.kernels.Matern12(1.0, 5.0), np.arange(100.0)
+        >>> gp = cgp.StateSpaceGP(kernel, noise_variance=1.0)
+        >>> [z] = gp.sample(x, seed=0, observed=True)
+        >>> health = cgp.metrics.RunningCalibration(window=50)
+        >>> result = [health.update(gp.step(x_t, z_t)) for x_t, z_t in zip(x, z)][-1]
+        >>> print(f"{result.low:.2f} < {result.ratio:.2f} < {result.high:.2f}")
+        0.49 < 1.18 < 1.75
+        >>> bool(result.is_inside)
+        True
+    """
+
+    def __init__(self, window: int = 100) -> None:
+        self.window = whole_steps(window, "window", least=2)
+        self._squares = self._degrees = np.zeros(0)
+        self._count = 0
+
+    def update(self, step: Step) -> Calibration:
+        """Takes the result of `step`, of one sample, or of one of each of several series.
+
+        Returns:
+            The calibration of the last samples, arrays `[...]` of the series, as `step.nis`.
+
+        Warns:
+            RuntimeWarning: A series has left its band. It is said again only after the series has
+                been inside for as many samples as the window has.
+
+        Raises:
+            TypeError: Not a `Step`.
+            ValueError: Another number of series than before.
+        """
+        squares, degrees = _squares_and_degrees(step)
+        running = self._updated(squares[..., None], degrees[..., None])
+        return Calibration(*(a[..., -1][()] for a in running))
+
+    def update_block(self, steps: Step) -> Calibration:
+        """Takes the result of `process`, or of `Step.stack`, of a block of T samples.
+
+        Returns:
+            The calibration after each sample of the block, arrays `[..., T]`, as `steps.nis`.
+
+        Warns:
+            RuntimeWarning: As `update`, once for a block.
+
+        Raises:
+            TypeError: Not a `Step`.
+            ValueError: The result of `step` for one sample; another number of series than before.
+        """
+        squares, degrees = _squares_and_degrees(steps)
+        if not squares.ndim:
+            raise ValueError(
+                "expected the result of process, [..., T], got that of step, of one sample, which "
+                "update takes"
+            )
+        return self._updated(squares, degrees)
+
+    def _updated(self, squares: np.ndarray, degrees: np.ndarray) -> Calibration:
+        """The calibration after each of the samples `[..., T]`."""
+        series = squares.shape[:-1]
+        if not self._count:
+            self._squares = self._degrees = np.zeros((*series, self.window - 1))
+            self._since_outside = np.full(series, self.window)
+        if series != self._since_outside.shape:
+            raise ValueError(
+                f"expected steps of series {self._since_outside.shape}, as before, got {series}: "
+                "update takes the result of step, update_block that of process, and another "
+                "filter needs a RunningCalibration of its own"
+            )
+        self._count += squares.shape[-1]
+        self._squares = np.concatenate([self._squares, squares], axis=-1)
+        self._degrees = np.concatenate([self._degrees, degrees], axis=-1)
+        totals, freedom = (running_sums(a, self.window) for a in (self._squares, self._degrees))
+        keep = self._squares.shape[-1] - (self.window - 1)
+        self._squares, self._degrees = self._squares[..., keep:], self._degrees[..., keep:]
+        ratio = np.where(freedom > 0, totals / np.maximum(freedom, 1.0), np.nan)
+        windows = _SPAN * self.window * max(self._since_outside.size, 1)
+        low, high = band(freedom, 0.5 * _FALSE_ALARMS / windows)
+        result = Calibration(ratio, low, high, (freedom == 0) | ((low <= ratio) & (ratio <= high)))
+        self._warn(result)
+        return result
+
+    def _warn(self, of: Calibration) -> None:
+        """Warns of the series that leave their band, at the first sample where one does."""
+        if of.is_inside.all() and np.all(self._since_outside >= self.window):
+            return
+        leaving = np.zeros(of.is_inside.shape, bool)
+        for t in range(of.is_inside.shape[-1]):
+            outside = ~of.is_inside[..., t]
+            leaving[..., t] = outside & (self._since_outside >= self.window)
+            self._since_outside = np.where(outside, 0, self._since_outside + 1)
+        if not leaving.any():
+            return
+        t = int(np.argmax(leaving.any(axis=tuple(range(leaving.ndim - 1)))))
+        number = np.argwhere(leaving[..., t])[0]
+        ratio, low, high = (float(a[(*number, t)]) for a in of[:3])
+        of_series = ""
+        if number.size:
+            count = np.count_nonzero(leaving.any(axis=-1)) - 1
+            of_series = f" of series {', '.join(map(str, number))}"
+            of_series += f" (and of {count} more)" if count else ""
+        verdict, regions = ("too sure", "narrow") if ratio > 1.0 else ("too cautious", "wide")
+        sample = self._count - of.is_inside.shape[-1] + t
+        warnings.warn(
+            f"the predictions{of_series} are {verdict}, their regions too {regions}: up to sample "
+            f"{sample} the innovations of the last {min(self.window, sample + 1)} have {ratio:.3g} "
+            f"times the power that the model predicts, and a right model has {low:.3g} to "
+            f"{high:.3g} times. Learn the hyperparameters again from recent samples",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def _squares_and_degrees(step: Step) -> tuple[np.ndarray, np.ndarray]:
+    if not isinstance(step, Step):
+        raise TypeError(f"step must be the Step of a filter, got {type(step).__name__}")
+    return squares_and_degrees(step)
 
 
 def coverage(z: ArrayLike, prediction: Prediction, probability: float = 0.95) -> float:

@@ -348,6 +348,8 @@ REFUSALS = {
         r"resonance must be a product of a Matern12 and a Rotation, got RBF\("),
     "kernels.EllipticalOU": (
         lambda: kernels.EllipticalOU(damping=0.0), ValueError, "damping must be positive, got 0.0"),
+    "kernels.Empirical": (lambda: kernels.Empirical.from_series(X, [Z]), ValueError,
+        r"z must have at least 2 series, \[S, N\], got 1"),
     "kernels.ExponentialDelays": (lambda: kernels.ExponentialDelays(delay_spread=0.0), ValueError,
         "delay_spread must be positive, got 0.0"),
     "kernels.linear_sde": (
@@ -545,6 +547,8 @@ REFUSALS = {
         lambda: conditioned().sample(X, -1), ValueError, "count.*got -1"),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(RBF(), 0.1), ValueError,
         r"RBF\(.*is not Markov: no finite state-space form.*take ExactGP for others"),
+    "metrics.RunningCalibration": (
+        lambda: metrics.RunningCalibration(window=1), ValueError, "window .* at least 2, got 1"),
     "metrics.gate": (
         lambda: metrics.gate(np.zeros(2), 0.99), TypeError, "Step of a filter, got ndarray"),
     "RecursiveLeastSquares: no coefficients": (

@@ -101,7 +101,7 @@ def test_residuals_of_several_series_are_shown_together(model):
     result = []
     for z in (*both, both):
         gp.condition(X, z)
-        plane, _, _ = plotting.fit_health(gp)
+        plane, *_ = plotting.fit_health(gp)
         result.append(np.concatenate(drawn_residuals(plane)))
     assert_same_points(result[2], np.concatenate(result[:2]))
 
@@ -132,9 +132,64 @@ def test_optima_are_shown_in_nats_of_all_data_above_the_best():
     axes[2].figure.canvas.draw()  # without a warning
 
 
+def test_power_is_the_mean_of_squares_in_windows_along_x_beside_its_band():
+    gp, stream = (cgp.StateSpaceGP(kernel(), noise_variance=0.2) for _ in range(2))
+    gp.condition(X, Z)
+    order = np.argsort(X)[PRESENT[np.argsort(X)]]
+    power = stream.process(X[order], Z[order]).nis / 2.0
+    panel = plotting.fit_health(gp)[3]
+    _, curve, outside = panel.lines
+    windows = len(order) - 10 + 1
+    expected = [power[i : i + 10].mean() for i in range(windows)]
+    np.testing.assert_allclose(curve.get_ydata(), expected)
+    middles = [X[order][[i, i + 9]].mean() for i in range(windows)]
+    np.testing.assert_allclose(curve.get_xdata(), middles)
+    assert not outside.get_xdata().size
+    low, high = (edge[1:-1, 1] for edge in band(panel))
+    tail = 0.025 / windows
+    assert np.all(low <= stats.chi2.ppf(tail, 20) / 20 * (1 + 1e-9))  # wider, if correlated
+    assert np.all(high >= stats.chi2.ppf(1 - tail, 20) / 20 * (1 - 1e-9))
+    assert panel.get_title() == "power as predicted all along x"
+    panel.figure.canvas.draw()  # without a warning
+
+
+@pytest.mark.parametrize("model", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_the_stretch_where_predictions_are_too_sure_is_named(model):
+    x = np.arange(240.0)
+    [z] = cgp.StateSpaceGP(kernel(), 0.5).sample(x, 1, seed=0, observed=True)
+    z[80:160] *= 3.0
+    z[160:] *= 0.3
+    gp = model(kernel(), 0.5)
+    gp.condition(x, z)
+    panel = plotting.fit_health(gp)[3]
+    _, curve, outside = panel.lines
+    assert set(outside.get_xdata()) < set(curve.get_xdata())
+    too_sure, times, too_cautious, _ = panel.get_title().split("\n")
+    assert too_sure.startswith("too sure from x = ")
+    begin, end = (float(word.rstrip(":")) for word in too_sure.split()[5::2])
+    np.testing.assert_allclose([begin, end], [80, 159], atol=10)
+    assert 4.0 < float(times.split()[0]) < 14.0
+    assert times.endswith("times the predicted power")
+    assert too_cautious.startswith("too cautious from x = 1")
+
+
+def test_power_along_x_has_a_note_where_there_is_no_line():
+    outputs = cgp.ExactGP(cgp.kernels.Outputs([kernel(), kernel()]), noise_variance=0.2)
+    outputs.condition(X, np.stack([Z, Z], axis=-1))
+    plane = cgp.ExactGP(cgp.kernels.RBF(1.0, [1.0, 1.0]), noise_variance=0.2)
+    plane.condition(np.stack([X, X**2], axis=-1), Z)
+    exposed = cgp.StateSpaceGP(kernel(), noise_variance=0.2)
+    exposed.condition(X, Z, widths=0.1)
+    for gp in (outputs, plane, exposed):
+        panel = plotting.fit_health(gp)[3]
+        assert "of one output over a line" in panel.texts[0].get_text()
+        assert not panel.lines
+        pyplot.close("all")
+
+
 @pytest.mark.parametrize("history", [None, keras.callbacks.History(), history_of()])
 def test_without_optima_the_panel_says_so(history):
-    given = pyplot.subplots(3)[1]
+    given = pyplot.subplots(4)[1]
     axes = plotting.fit_health(improper(), history, ax=given)
     assert list(axes) == list(given)
     (text,) = axes[2].texts
@@ -179,7 +234,7 @@ def followed():
         (
             lambda: plotting.fit_health(improper(), ax=pyplot.subplots(2)[1]),
             ValueError,
-            "3 axes, .* got 2",
+            "4 axes, .* got 2",
         ),
     ],
 )

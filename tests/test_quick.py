@@ -214,6 +214,7 @@ KERNELS = {
     "Coregionalized": lambda: kernels.Coregionalized(rotating(), 2, mixing=[1.0, 0.3 - 0.4j]),
     "Driven": lambda: kernels.Driven(resonance(), kernels.Matern12(0.5, 0.6)),
     "EllipticalOU": lambda: kernels.EllipticalOU(1.5, 0.7, 0.3, 0.4j),
+    "Empirical": lambda: kernels.Empirical.from_series(X, [Z, 1j * Z[::-1]], variance=1.5),
     "ExponentialDelays": lambda: kernels.ExponentialDelays(1.5, 0.3),
     "IntegratedRandomWalk": lambda: kernels.IntegratedRandomWalk(0.3, 0.4, -1.0),
     "MarkovApproximation": lambda: kernels.MarkovApproximation(kernels.RBF(1.5, 0.7), 2),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.calibration import in_words, running_calibration
 from cgp.gp.data import Data
 from cgp.gp.outputs import by_outputs, points_of_outputs
 from cgp.gp.starts import FAR, mean_known_noise, scales_of
@@ -29,6 +30,12 @@ _TOO_LARGE, _TOO_SMALL = 0.25, 10.0  # noise over noise variances that come with
 _RISE = 2.0  # of the log likelihood, by half of the noise variances
 _LARGEST_DIVISOR = 2.0**20
 _PAIRS = 256  # neighbours whose correlation is examined
+_LONG_SERIES = 100  # samples whose power may vary over x
+_VARIES = 3.0  # power of residuals in stretches, relative to the others
+_CHANCE = 0.01  # of such stretches under a right model
+_OUTLIER = 10.0  # |e|² over its median, which one normal in a thousand exceeds
+_PASSES = 3  # of a search for outliers
+_SLIGHT = 1.25  # a factor of the power that is not worth a word
 
 
 def warn_of_fit(gp: Any, data: Data) -> None:
@@ -48,6 +55,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         *_of_lengthscales(gp, scales, vanished),
         *_of_edges(gp, data, scales),
         *_of_powers(gp, data),
+        *suspicions_of_stretches(gp, data),
         *_of_shared_noise(data),
         *_of_known_noise(gp, data),
         *_of_outputs(gp, data, scales),
@@ -332,6 +340,123 @@ def _of_powers(gp: Any, data: Data) -> list[str]:
         "one signal variance and one noise variance, which are wrong for the weak ones: divide "
         "each series by its root mean square before the fit, or fit each alone"
     ]
+
+
+def suspicions_of_stretches(gp: Any, data: Data) -> list[str]:
+    """The suspicion that the power of the residuals varies over x more than the model predicts.
+
+    Long series are examined each by itself, short ones together, if they share places and gaps.
+    """
+    is_of_one_x = data.x.shape[-1] == 1 and gp.kernel.outputs is None
+    is_exact = gp.observation_model.likelihood is None and gp.likelihood in (None, "exact")
+    if not is_of_one_x or not is_exact:
+        return []
+    counts = np.asarray(data.counts)
+    long = np.flatnonzero(counts >= _LONG_SERIES)
+    are_alike = int(data.covariance_count) == 1 and counts.sum() >= _LONG_SERIES
+    if not len(long) and not are_alike:
+        return []
+    e = left_out_residuals(gp, data)
+    for row in map(int, long):
+        series = data if len(e) == 1 else _one_series(data, row)
+        words = _lasting_stretch(gp, series, e[row : row + 1], _CHANCE / len(long))
+        if words:
+            return [f"the residuals{f' of series {row}' * (len(e) > 1)} {words}"]
+    words = "" if len(long) else _lasting_stretch(gp, data, e, _CHANCE)
+    return [f"the residuals {words}"] * bool(words)
+
+
+def _one_series(data: Data, row: int) -> Data:
+    def of_row(a: tf.Tensor) -> tf.Tensor:
+        number = row % a.shape[0]
+        return a[number : number + 1]
+
+    x, z, noise = of_row(data.x), of_row(data.z), data.noise.map(of_row)
+    return data._replace(x=x, z=z, noise=noise, functional=data.functional.map(of_row))
+
+
+def _lasting_stretch(gp: Any, data: Data, e: np.ndarray, level: float) -> str:
+    """A stretch of another power in words, which single outliers do not make; "" without one.
+
+    An outlier spoils the residuals of its neighbours too, so that it is taken out of the data.
+    """
+    x, nothing = data.x.numpy()[0, :, 0], tf.constant(np.nan, data.z.dtype)
+    for _ in range(_PASSES):
+        words, inside = _varying_power(x, e, level)
+        if not words:
+            return ""
+        is_outlier = np.zeros(len(x), bool)
+        for at in (inside, ~inside):
+            squares = np.abs(e[:, at]) ** 2
+            is_outlier[at] = np.any(squares > _OUTLIER * np.nanmedian(squares), axis=0)
+        if not is_outlier.any():
+            return words
+        data = data._replace(z=tf.where(is_outlier[None], nothing, data.z))
+        e = left_out_residuals(gp, data)
+    return _varying_power(x, e, level)[0]
+
+
+def left_out_residuals(gp: Any, data: Data) -> np.ndarray:
+    """Leave-one-out residuals over their standard deviations, `[B, N]`, NaN where missing.
+
+    With a = P y and the precision P of the data (`cgp.gp.signal_plus_noise`) they are `aᵢ/√Pᵢᵢ`
+    (Rasmussen & Williams, 2006, eq. 5.12). The derivative of the log likelihood by y is −2 s a, and
+    by the noise variance of a sample `s² (|aᵢ|² − Pᵢᵢ)`, s being 1 for a proper normal and ½ for
+    the composite, whose a and P are sums over both parts. The cost is that of a gradient.
+    """
+    process, z = gp.observation_model, data.z
+    shape = tf.shape(z) if int(data.covariance_count) > 1 else [1, z.shape[1]]
+    noise, scale = data.noise.variance, process.form.scale
+    noise = tf.broadcast_to(tf.zeros([1, 1], data.x.dtype) if noise is None else noise, shape)
+    with tf.GradientTape() as tape:
+        tape.watch([z, noise])
+        noisy = data._replace(z=z, noise=data.noise._replace(variance=noise))
+        total = tf.reduce_sum(gp.data_log_likelihood(noisy))
+    by_z, by_noise = (a.numpy() for a in tape.gradient(total, [z, noise]))
+    if process.noise_scale is not None:  # which multiplies the known part
+        by_noise = by_noise / process.noise_scale.numpy()
+    dual = np.where(data.present, by_z, 0.0) / (-2.0 * scale)
+    squares = np.abs(dual) ** 2
+    if len(by_noise) < len(z):  # the sum over the series, which share P
+        precision = (np.sum(squares, axis=0) - by_noise / scale**2) / len(z)
+    else:
+        precision = squares - by_noise / scale**2
+    is_regular = data.present.numpy() & (precision > 0.0)
+    return np.where(is_regular, dual / np.sqrt(np.where(is_regular, precision, 1.0)), np.nan)
+
+
+def _varying_power(x: np.ndarray, e: np.ndarray, level: float) -> tuple[str, np.ndarray]:
+    """Where residuals `[B, N]` at places `[N]` are too large, else where they are too small.
+
+    In words, "" for nowhere, and as bool, `[N]`.
+    """
+    order = np.argsort(x, kind="stable")
+    order = order[~np.isnan(e[:, order]).all(axis=0)]
+    places, ordered = x[order], e[:, order]
+    power, count = np.nansum(np.abs(ordered) ** 2, axis=0), np.sum(~np.isnan(ordered), axis=0)
+    running = running_calibration(power, count, ordered, level)
+    for stretches, regions, others in (
+        (running.too_sure, "narrow", "wide"),
+        (running.too_cautious, "wide", "narrow"),
+    ):
+        inside = np.zeros(len(places), bool)
+        for stretch in stretches:
+            inside[stretch.first : stretch.last + 1] = True
+        if min(np.sum(inside), np.sum(~inside)) < running.window // 2:
+            continue
+        ratio, elsewhere = (np.sum(power[at]) / np.sum(count[at]) for at in (inside, ~inside))
+        if max(ratio, elsewhere) < _VARIES * min(ratio, elsewhere):
+            continue
+        is_opposite = elsewhere * _SLIGHT < 1.0 if ratio > 1.0 else elsewhere > _SLIGHT
+        beyond = f" and too {others} elsewhere" if is_opposite else ""
+        words = (
+            f"have {ratio:.2g} times the power that the model predicts "
+            f"{in_words(stretches, places)}, and {elsewhere:.2g} times elsewhere: its regions are "
+            f"too {regions} there{beyond}, so fit stretches by themselves, or give groups of noise "
+            "(noise_variance=[None, None], noise_groups)"
+        )
+        return words, np.isin(np.arange(len(x)), order[inside])
+    return "", np.zeros(len(x), bool)
 
 
 def is_diagonal(kernel: Kernel, x: np.ndarray) -> bool:

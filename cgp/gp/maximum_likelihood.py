@@ -228,7 +228,7 @@ class MaximumLikelihoodGP(GaussianProcess):
 
         Warns:
             RuntimeWarning: More series than samples in each, as where axes are the other way
-                round; hyperparameters that have learned nothing, or have run to an edge.
+                round; hyperparameters at an edge, or nothing learned; residuals that vary over x.
 
         Returns:
             Keras's `History` of the last fit, which goes on from the best optimum. Its attribute

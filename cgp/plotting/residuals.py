@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from cgp.distributions import Marginals, principal_axes
+from cgp.distributions.calibration import Running, in_words, running_calibration
 from cgp.gp import ExactGP, StateSpaceGP
 from cgp.gp.outputs import by_outputs
 from cgp.gp.state_space.discretization import ordered_series
@@ -112,14 +113,14 @@ def fit_health(
     *,
     ax: "Sequence[Axes] | np.ndarray | None" = None,
 ) -> np.ndarray:
-    """Plots how well a fit describes its data: residuals, coverage, and optima.
+    """Plots how well a fit describes its data: residuals, coverage, optima, and power along x.
 
     A residual is a target minus its prediction without it: for an `ExactGP` the leave-one-out
     prediction (`ExactGP.loo`), given all others, for a `StateSpaceGP` the one-step prediction,
     given all before. It is standardised by the variance v and pseudo-variance w of that prediction,
     noise included, and is then a proper normal of variance 1 if the model is right. The factor,
     the inverse of the symmetric root of the covariance of its two parts, keeps directions in the
-    plane, and is `1/√v` if w is zero. Residuals of several series are shown together. Three panels:
+    plane, and is `1/√v` if w is zero. Residuals of several series are shown together. Four panels:
 
     - The standardised residuals in the complex plane, with the circles that hold 50 and 95 %. A
       cloud that is not round shows an improper signal or noise under a proper model, a cloud too
@@ -131,20 +132,27 @@ def fit_health(
     - The optima of `fit(restarts=...)`: by how much the negative log likelihood of all data, less
       the log density of the priors, exceeds the best, in nats. Starts that end in the band, within
       0.1 nats, agree on the best; if hardly any do, more starts may find a better one.
+    - The power of the residuals over that predicted, the mean of the squares of standardised
+      residuals, in windows along x. The band is that of a right model: in 95 % of series all
+      windows lie in it, allowing for residuals that are correlated. The title says where they do
+      not: above the band predictions are too sure, their regions too narrow, below it they are too
+      cautious. Data whose power varies along x have such stretches under any model that learns one
+      power for all of them. The panel is of one signal over a line: it has a note in place of the
+      curve for several outputs, x of several dimensions, and exposures in a `StateSpaceGP`.
 
     Args:
         gp: A process that has been fitted to, or has taken in, data.
         history: The result of `fit` on these data; None for none; the third panel then says so.
-        ax: Three matplotlib axes to plot on; a new figure if None.
+        ax: Four matplotlib axes to plot on; a new figure if None.
 
     Returns:
-        The three axes, a NumPy array of objects.
+        The four axes, a NumPy array of objects.
 
     Raises:
         ImportError: matplotlib is not installed.
         TypeError: Another model, or not a `History`.
         ValueError: No data, or older samples of a stream have been dropped; a prediction of
-            variance zero in some direction; axes that are not three.
+            variance zero in some direction; axes that are not four.
 
     Example:
         >>> import numpy as np, cgp.plotting
@@ -153,39 +161,53 @@ def fit_health(
         >>> gp.compile(cgp.optimizers.LBFGS())
         >>> history = gp.fit(x, np.exp(1j * x), epochs=3, restarts=2, verbose=0)
         >>> axes = cgp.plotting.fit_health(gp, history)
-        >>> [axis.get_xlabel() for axis in axes]
+        >>> [axis.get_xlabel() for axis in axes[:3]]
         ['Re', 'probability of the region', 'start, the best first']
+        >>> axes[3].get_title()
+        'power as predicted all along x'
     """
     if not isinstance(gp, ExactGP | StateSpaceGP):
         raise TypeError(f"gp must be an ExactGP or a StateSpaceGP, got {type(gp).__name__}")
     if not isinstance(history, keras.callbacks.History | None):
         kind = type(history).__name__
         raise TypeError(f"history must be what gp.fit returned, a History, got {kind}")
-    residuals = _residuals(gp)
-    axes = axes_of(ax, 3, ncols=3, figsize=(11.0, 3.4))
+    x, e = _residuals(gp)
+    residuals = e[~np.isnan(e)]
+    axes = axes_of(ax, 4, ncols=4, figsize=(14.5, 3.4))
     draw_unit_normals(axes[0], residuals, 0.5, _LEVEL)
     _draw_coverage(axes[1], residuals)
     losses = [optimum["loss"] for optimum in getattr(history, "optima", ())]
     _draw_optima(axes[2], len(residuals) * np.array(losses))
+    _draw_power(axes[3], x, e)
     for axis in axes:
         tidy(axis)
     return axes
 
 
-def _residuals(gp: ExactGP | StateSpaceGP) -> np.ndarray:
-    """The standardised residuals of all targets that are there, complex, `[points]`."""
-    data = gp.stored_data()
+def _residuals(gp: ExactGP | StateSpaceGP) -> tuple[np.ndarray | None, np.ndarray]:
+    """The places and the standardised residuals of all targets, complex, NaN where missing.
+
+    Places are `[1, N]`, or `[B, N]` where series have places of their own, and residuals `[B, N]`.
+    Without places along a line they are None, and residuals of another shape.
+    """
+    data, outputs = gp.stored_data(), gp.kernel.outputs
+    x = data.x.numpy()[..., 0] if data.x.shape[-1] == 1 else None
     if isinstance(gp, ExactGP):
         predicted = Marginals(**gp.loo())
-        z = by_outputs(data.unpacked(data.z), gp.kernel.outputs).numpy()
+        z = by_outputs(data.unpacked(data.z), outputs).numpy()
     else:
-        data = in_rows(data, gp.kernel.outputs, gp.noise_is_by_output)
-        series = ordered_series(gp.observation_model, data)  # less the mean function
+        series = ordered_series(  # less the mean function
+            gp.observation_model, in_rows(data, outputs, gp.noise_is_by_output)
+        )
         predicted, z = process_block(series.model, series.z).predicted, series.z.numpy()
+        # Where exposures begin and end there are steps too.
+        x = None if x is None or data.functional.width is not None else np.sort(x, axis=-1)
     present = ~np.isnan(z)
     if not present.any():
         raise ValueError("there are no residuals: every target is missing (NaN)")
-    return _standardized(z[present], predicted.map(lambda a: a[present]))
+    e = np.full(z.shape, np.nan + 0j)
+    e[present] = _standardized(z[present], predicted.map(lambda a: a[present]))
+    return x, e if x is None else e.reshape(-1, x.shape[-1])
 
 
 def _standardized(z: np.ndarray, predicted: Marginals) -> np.ndarray:
@@ -241,3 +263,50 @@ def _draw_optima(ax: "Axes", losses: np.ndarray) -> None:
     ax.set(xlabel="start, the best first", ylabel="nats above the best", title=title)
     ax.set_ylim(-0.5 * _SAME, max(10.0 * _SAME, 2.0 * excess[-1]))
     ax.locator_params(axis="x", integer=True)
+
+
+def _draw_power(ax: "Axes", x: np.ndarray | None, e: np.ndarray) -> None:
+    """Plots the power of residuals over that predicted, in windows along x."""
+    if x is None:
+        text = "power along x:\nof one output over a line,\nnot of exposures"
+        ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes)
+        ax.set_axis_off()
+        return
+    places, power, count = _by_place(x, e)
+    if len(x) == 1:
+        e = e[:, np.argsort(x[0], kind="stable")]
+    running = running_calibration(power, count, e, 1.0 - _LEVEL)
+    middle = 0.5 * (places[: len(running.ratio)] + places[running.window - 1 :])
+    ax.fill_between(middle, running.low, running.high, **BAND)
+    ax.axhline(1.0, color="0.6", linewidth=0.8, linestyle="--", zorder=2)
+    ax.plot(middle, running.ratio, **MEAN)
+    outside = (running.ratio < running.low) | (running.ratio > running.high)
+    ax.plot(middle[outside], running.ratio[outside], **DATA | {"color": OUTSIDE})
+    ax.set_yscale("log")
+    percent = f"{100.0 * running.probability:.5g} %"
+    for set_formatter in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        set_formatter("{x:g}")
+    ax.set(xlabel=f"x\n(windows of {running.window} samples, band of {percent})")
+    ax.set_ylabel("power over predicted")
+    ax.set_title(_in_title(running, places), fontsize="small")
+
+
+def _by_place(x: np.ndarray, e: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Places in order, `[n]`, and the sum of |e|² and the number of the residuals at each."""
+    present = ~np.isnan(e)
+    places, index = np.unique(np.broadcast_to(x, e.shape)[present], return_inverse=True)
+    power = np.bincount(index, np.abs(e[present]) ** 2)
+    return places, power, np.bincount(index)
+
+
+def _in_title(running: Running, x: np.ndarray) -> str:
+    """Where the power leaves its band the most, on either side."""
+    sides = (running.too_sure, max, "too sure"), (running.too_cautious, min, "too cautious")
+    words = []
+    for stretches, extreme, name in sides:
+        if stretches:
+            worst = extreme(stretches, key=lambda s: s.ratio)
+            more = f" (and {len(stretches) - 1} more)" * (len(stretches) > 1)
+            times = f"{worst.ratio:.2g} times the predicted power"
+            words.append(f"{name} {in_words([worst], x)}{more}:\n{times}")
+    return "\n".join(words) or "power as predicted all along x"
