@@ -171,15 +171,17 @@ def test_is_the_calibrated_density_that_of_variances_times_the_calibration():
     z, variances = complex_normals(rng, 50), rng.uniform(0.01, 0.1, 50)
     over_predicted = np.abs(z) ** 2 / variances
     density, factor = np.mean(-np.log(np.pi * variances) - over_predicted), np.mean(over_predicted)
-    scores = cgp.comparison.Scores(0.0, 1, 0.0, density, 0.0, np.nan, 0.5, 1.0, factor)
-    scaled = factor * variances
+    scores = cgp.comparison.Scores(
+        0.0, 1, 0.0, density, 0.0, np.nan, 0.5, 1.0, factor, 0.8 * factor
+    )
+    scaled = 0.8 * factor * variances
     expected = np.mean(-np.log(np.pi * scaled) - np.abs(z) ** 2 / scaled)
     np.testing.assert_allclose(scores.calibrated_density, expected, rtol=1e-12)
 
 
 def test_is_a_good_model_best_that_is_too_sure():
     # Fixed noise far below the true one; the other model knows nothing of the phase.
-    x, z = smooth()
+    x, z = smooth(60)
     sure = RBF(1.0, 1.5, fixed=("variance", "lengthscale")) * Rotation(0.3)
     models = {
         "too sure": cgp.ExactGP(sure, noise_variance=1e-6, fixed="noise_variance"),
@@ -195,7 +197,7 @@ def test_is_a_good_model_best_that_is_too_sure():
     x_new = np.linspace(0.1, 3.9, 200)
     truth = np.exp(2j * x_new) * (1.0 + 0.2 * x_new)
     alone = cgp.metrics.coverage(truth, models["too sure"].predict(x_new))
-    assert cgp.metrics.coverage(truth, result.predict(x_new)) > 0.8 > 2.0 * alone
+    assert cgp.metrics.coverage(truth, result.predict(x_new)) > 0.7 > 2.0 * alone
 
 
 @pytest.mark.long
