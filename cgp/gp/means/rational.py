@@ -58,10 +58,10 @@ class Rational(Mean):
 
     A resonance narrower than the step of f is told by its skirts, over many samples; a pole as
     narrow may also fit the noise of a single sample. Where its half-width, `−Re(pole)/2π`, is below
-    a quarter w of the median step, l = log(w/half-width) has the prior density `0.99 exp(−½ (l/¼)²)
-    + 0.01 exp(−½ (l/4)²)`, that of wider poles being 1: few are much narrower, one in a hundred by
-    any factor (a contaminated normal, Tukey, 1960). It costs a narrow pole about 5 in the log
-    likelihood, which the noise of one sample in a hundred gains. From w/3 to w/100 its slope by l
+    a quarter w of the median step, l = log(w/half-width) has the prior density `.999 exp(−½ (l/¼)²)
+    + .001 exp(−½ (l/4)²)`, that of wider poles being 1: few are much narrower, one in a thousand by
+    any factor (a contaminated normal, Tukey, 1960). It costs a narrow pole about 7 in the log
+    likelihood, which the noise of one sample in a thousand gains. From w/3 to w/100 its slope by l
     is below ⅓, which hardly moves a width that the data tell. Half-widths are at least a millionth
     of the step and at most ten spans of f, bounds of the computation.
 

@@ -130,6 +130,7 @@ _CONVERGED = 100  # steps of pole relocation without a delay
 _LIGHT_DAMPING = 0.01  # −Re/Im of a starting pole of vector fitting
 _DESCENTS = 4  # with the prior of narrow poles for the noise of the one before
 _REFINED = 8  # the best starts of the delay, for a few steps of the minimisation
+_NARROW_STARTS = 2  # likewise, of relocated narrow poles
 _FINISHED = 3  # the best of these, for the minimisation to the end
 _NEAR = 4  # delays on each side of the delay of free poles
 _PEAKS = 4  # of the delay spectrum, near which a delay may start
@@ -138,7 +139,7 @@ _BEFORE_PEAK = (0.0, 0.5, 1.0, 1.5)  # resolutions, 1/span, that a response may 
 _NARROWEST = 1e-6  # half-width of a pole in steps of x: a bound of the computation
 _NARROW = 0.25  # half-width in steps of x, below which a pole may fit the noise of one sample
 _WALL = 0.25  # prior standard deviation of the log of a half-width below that
-_FEW = 0.01  # prior share of poles that may be far narrower
+_FEW = 0.001  # prior share of poles that may be far narrower
 _FAR = 4.0  # prior standard deviation of the logs of their half-widths
 _WIDEST = 10.0  # half-width in spans of x: a wider pole is a polynomial
 _FARTHEST = 4.0  # from the middle, in spans of x
@@ -167,10 +168,10 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
         arrangement: Free poles or conjugate pairs.
     """
     search, delays = _Search(x, z, arrangement), np.array(_delays(x, z))
-    optima = search.optima(delays, order)
+    optima = search.optima(delays, order, _REFINED)
     if arrangement.has_real_coefficients:
         free = _Search(x - 0.5 * (x[0] + x[-1]), z, FreePoles())
-        optima += search.near_free_poles(free.optima(delays, order)[0])
+        optima += search.near_free_poles(free.optima(delays, order, _FINISHED)[0])
         optima.sort(key=search.penalized)
     chosen = [*optima[:_FINISHED], search.vector_fitting(order)]
     return min((search.refined(start, 60, 1e-15) for start in chosen), key=search.penalized)
@@ -301,12 +302,12 @@ class _Search:
         return low + distance * (np.arange(order) + 0.5), distance
 
     def optima(
-        self, delays: np.ndarray, order: int, further: Sequence[PolesAndDelay] = ()
+        self, delays: np.ndarray, order: int, count: int, further: Sequence[PolesAndDelay] = ()
     ) -> list[PolesAndDelay]:
-        """The optima near further poles, and near poles that are relocated, the best first."""
+        """Optima near so many further or relocated poles, and a few narrow ones, the best first."""
         wide, narrow = self.widely_spread(order), self.lightly_damped(order)
-        optima = self.best([*further, *self.relocated(delays, wide, _STEPS)[1]], _REFINED)
-        optima += self.best(self.relocated(delays, narrow, _STEPS)[1], _REFINED // 2)
+        optima = self.best([*further, *self.relocated(delays, wide, _STEPS)[1]], count)
+        optima += self.best(self.relocated(delays, narrow, _STEPS)[1], _NARROW_STARTS)
         return sorted(optima, key=self.penalized)
 
     def vector_fitting(self, order: int) -> PolesAndDelay:
@@ -360,12 +361,12 @@ class _Search:
         poles = free.poles + 1j * middle
         poles = np.where(poles.imag < 0.0, poles.conj(), poles)
         same = [PolesAndDelay(poles, delay, self.power(poles, delay)) for delay in delays]
-        return self.optima(delays, len(poles), same)
+        return self.optima(delays, len(poles), _REFINED, same)
 
     def best(self, starts: list[PolesAndDelay], count: int) -> list[PolesAndDelay]:
         """The optima of the best starts after a few steps, the best first."""
         chosen = sorted(starts, key=lambda start: start.power)[:count]
-        optima = [self.refined(start, 30, 1e-6) for start in chosen]
+        optima = [self._descended(start, 30, 1e-6) for start in chosen]
         return sorted(optima, key=self.penalized)
 
     def power(self, poles: np.ndarray, delay: float) -> float:

@@ -120,14 +120,15 @@ def test_errors():
 @pytest.mark.long
 def test_hold_regions_of_few_points_as_much_as_they_say():
     plain, averaged = [], []
-    for seed in range(30):
-        x, f = series(seed, 120, Matern32(1.0, 2.0) * Rotation(0.05) + Matern12(0.5, 15.0))
-        rng = np.random.default_rng([seed, 1])
+    for seed in range(20):
+        kernel, rng = Matern32(1.0, 4.0) * Rotation(0.05), np.random.default_rng(seed)
+        x = np.sort(rng.uniform(0.0, 120.0, 120))
+        f = cgp.StateSpaceGP(kernel, 1e-9).sample(x, seed=seed)[0]
         chosen = np.sort(rng.permutation(120)[:60])
         between = np.setdiff1d(np.arange(120), chosen)
         noise = np.sqrt(0.1) * (rng.normal(size=120) + 1j * rng.normal(size=120))
-        gp = cgp.StateSpaceGP(Matern32() * Rotation() + Matern12())
-        gp.fit(x[chosen], (f + noise)[chosen], verbose=0)
+        gp = cgp.StateSpaceGP(Matern32() * Rotation())
+        gp.fit(x[chosen], (f + noise)[chosen], restarts=3, verbose=0)
         at = x[between]
         for inside, posterior in (
             (plain, gp.posterior(at)),
@@ -135,4 +136,4 @@ def test_hold_regions_of_few_points_as_much_as_they_say():
         ):
             inside.append(cgp.metrics.coverage(f[between], posterior))
     assert np.mean(averaged) > np.mean(plain)
-    assert 0.92 < np.mean(averaged) < 0.98
+    assert 0.92 < np.mean(averaged) < 0.975
