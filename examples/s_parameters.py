@@ -29,7 +29,7 @@ fitting behind the line and where there is noise. The mixture should be within h
 best of them in four rows of five, ahead in half, and its 95 % regions to contain nine in ten
 points; all of them where there is no noise, as it assumes some at −100 dB.
 
-Run it with: python examples/s_parameters.py (under three minutes)
+Run it with: python examples/s_parameters.py (some eight minutes)
 """
 
 import contextlib
