@@ -445,7 +445,8 @@ def _varying_power(x: np.ndarray, e: np.ndarray, level: float) -> tuple[str, np.
         if min(np.sum(inside), np.sum(~inside)) < running.window // 2:
             continue
         ratio, elsewhere = (np.sum(power[at]) / np.sum(count[at]) for at in (inside, ~inside))
-        if max(ratio, elsewhere) < _VARIES * min(ratio, elsewhere):
+        varies = max(ratio, elsewhere) > _VARIES * min(ratio, elsewhere)
+        if not varies or max(ratio, elsewhere) * _SLIGHT < 1.0:  # too wide everywhere
             continue
         is_opposite = elsewhere * _SLIGHT < 1.0 if ratio > 1.0 else elsewhere > _SLIGHT
         beyond = f" and too {others} elsewhere" if is_opposite else ""

@@ -80,7 +80,9 @@ def test_are_measured_reflections_no_conjugates(name, order):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         measured = cgp.datasets.s_parameters(name)
-    started(cgp.ExactGP(Zero(), mean=Rational(order)), measured.frequency / 1e9, measured.s)
+        # The noise of the waveguide is 20 dB larger at the lower edge of its band, which is told.
+        warnings.filterwarnings("ignore", "after this fit the residuals have", RuntimeWarning)
+        started(cgp.ExactGP(Zero(), mean=Rational(order)), measured.frequency / 1e9, measured.s)
 
 
 @pytest.mark.parametrize(
