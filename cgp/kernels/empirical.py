@@ -34,7 +34,7 @@ class Tones(NamedTuple):
     powers: np.ndarray  # [K]
 
     def at(self, x: np.ndarray) -> np.ndarray:
-        """Their values at points `[N]`, complex `[N, K]`."""
+        """The values of unit tones at points `[N]`, complex `[N, K]`."""
         return np.exp(2j * np.pi * x[:, None] * self.frequencies)
 
     def covariance(self, x: np.ndarray) -> np.ndarray:

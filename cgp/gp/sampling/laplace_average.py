@@ -142,11 +142,11 @@ class Averages:
 
     def of(self, gp: Any) -> Averaging:
         """The averaging of the present hyperparameters and data."""
-        data = gp.stored_data()
-        arrays = data.x, data.z, *data.noise, *(v.value for v in gp.trainable_variables)
-        key = hashlib.sha256(
-            b"".join(np.asarray(a).tobytes() for a in arrays if a is not None)
-        ).digest()
+        data, mean = gp.stored_data(), gp.mean
+        weights = [*gp.observation_model.weights, *([] if mean is None else mean.weights)]
+        arrays = data.x, data.z, *data.noise, *data.functional, *(w.value for w in weights)
+        rows = (b"" if a is None else np.asarray(a).tobytes() for a in arrays)
+        key = hashlib.sha256(b"|".join(rows)).digest()
         if self._averaging is None or key != self._key:
             self._averaging, self._key = Averaging(gp), key
         return self._averaging

@@ -86,6 +86,17 @@ def test_follows_the_average_the_hyperparameters():
     assert gp.posterior([20.2], uncertain=True).variance().numpy() != before
 
 
+def test_follows_the_average_weights_that_are_not_learned():
+    x, z = series(1, 40)
+    mean = cgp.means.Constant(0.0, fixed="value")
+    gp = cgp.ExactGP(Matern32(1.0, 5.0) * Rotation(0.05, fixed="frequency"), 0.1, mean=mean)
+    gp.condition(x, z)
+    for fixed, value in ((mean.value, 1.0 + 1j), (gp.kernel.parts[1].frequency, 0.06)):
+        before = gp.posterior([20.2], uncertain=True).mean().numpy()
+        fixed.assign(value)
+        assert np.abs(gp.posterior([20.2], uncertain=True).mean().numpy() - before) > 1e-6
+
+
 def test_has_the_average_of_outputs_their_shape():
     outputs = Coregionalized(Matern32(1.0, 5.0), outputs=2, mixing=[1.0, 0.8j])
     x = np.arange(30.0)
