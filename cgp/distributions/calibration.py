@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
-from cgp.distributions.marginals import Step
+from cgp.distributions.marginals import Step, degrees_of_freedom
 
 _SHORTEST = 10  # samples of a window
 _LONGEST = 500
@@ -89,12 +89,10 @@ def squares_and_degrees(step: Step) -> tuple[np.ndarray, np.ndarray]:
 
     Both are zero where nothing is observed.
     """
-    observed = ~np.isnan(step.innovation)
-    count = np.asarray(observed.sum(axis=-1) if step.joint else observed.astype(int))
-    degrees = count * (2 if np.iscomplexobj(step.innovation) else 1)
+    degrees = degrees_of_freedom(step)
     squares = np.asarray(step.nis, float)
     squares = np.where(np.isnan(squares), np.inf, squares)  # of a prediction that has overflowed
-    return np.where(count == 0, 0.0, squares), degrees
+    return np.where(degrees == 0, 0.0, squares), degrees
 
 
 def inflation(e: np.ndarray, window: int) -> float:

@@ -247,12 +247,17 @@ def _singular_square(v: np.ndarray, S: np.ndarray) -> np.ndarray:
 def within_gate(step: Step, probability: float) -> np.ndarray:
     """Whether each observation of a step lies inside its gate: `cgp.metrics.gate`."""
     check_probability(probability, "probability of a gate")
-    observed = ~np.isnan(step.innovation)
-    count = observed.sum(axis=-1) if step.joint else observed.astype(int)
-    degrees = count * (2 if np.iscomplexobj(step.innovation) else 1)
+    degrees = degrees_of_freedom(step)
     # The quantile of χ² with k degrees of freedom: twice that of the gamma distribution of k/2.
     limit = 2.0 * scipy.special.gammaincinv(0.5 * np.maximum(degrees, 1), probability)
-    return np.asarray((count == 0) | (step.nis <= limit))[()]
+    return np.asarray((degrees == 0) | (step.nis <= limit))[()]
+
+
+def degrees_of_freedom(step: Step) -> np.ndarray:
+    """The degrees of freedom of `step.nis`, `[...]`: zero where nothing is observed."""
+    observed = ~np.isnan(step.innovation)
+    count = np.asarray(observed.sum(axis=-1) if step.joint else observed.astype(int))
+    return count * (2 if np.iscomplexobj(step.innovation) else 1)
 
 
 class Result(Protocol):
