@@ -15,7 +15,7 @@ from cgp.kernels.rotation import cosine_and_sine
 from cgp.linalg.arguments import ArrayLike, as_complex, check_whole
 from cgp.observations import as_observations, check_same_labels
 from cgp.training.hyperparameters import Hyperparameter, declared, one_number, setting
-from cgp.training.parameters import POSITIVE
+from cgp.training.parameters import POSITIVE, split
 from cgp.training.saving import check_size
 
 _NODES = 4  # places between which the series are interpolated, by a cubic polynomial
@@ -262,13 +262,13 @@ class Empirical(Kernel):
         turn = turn_of(moments, x)
         root = root_of(moments, self.series_noise_variance, count)
         about_tone = np.exp(-2j * np.pi * turn * x)[:, None] * root
-        self._factor.assign(_re_and_im(math.sqrt(1.0 - intensity) * about_tone))
+        self._factor.assign(split(math.sqrt(1.0 - intensity) * about_tone))
         self._turn.assign(turn)
         # Without the power that is hidden by the noise the variance is too small.
         hidden = 1.0 - np.sum(np.abs(root) ** 2) / (self.places * np.sum(tones.powers))
         self._powers.assign((intensity + (1.0 - intensity) * max(hidden, 0.0)) * tones.powers)
         self._shrinkage.assign(intensity)
-        self._second_moments.assign(_re_and_im(moments))
+        self._second_moments.assign(split(moments))
         self._count.assign(count)
 
     def _centred_places(self) -> np.ndarray:
@@ -484,7 +484,3 @@ def _stored(weight: keras.Variable) -> tf.Tensor:
 def _complex(weight: keras.Variable) -> np.ndarray:
     re, im = np.moveaxis(weight.numpy().astype(float), -1, 0)
     return re + 1j * im
-
-
-def _re_and_im(a: np.ndarray) -> np.ndarray:
-    return np.stack([a.real, a.imag], axis=-1)

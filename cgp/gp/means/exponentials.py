@@ -8,10 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.means.base import Mean, whole_number
+from cgp.gp.means.base import whole_number
+from cgp.gp.means.located import LocatedMean
 from cgp.gp.means.matrix_pencil import Estimates, estimates, locate
 from cgp.linalg.arguments import complex_dtype
 from cgp.training.hyperparameters import declared, setting
+from cgp.training.parameters import split
 from cgp.training.saving import check_size
 
 _NEAR = 0.1  # spans before the first time, at which 0 is near the data
@@ -53,7 +55,7 @@ def _order(number: Any, name: str) -> int:
 
 @keras.saving.register_keras_serializable(package="cgp.means")
 @declared
-class Exponentials(Mean):
+class Exponentials(LocatedMean):
     """Damped complex exponentials over time, which are located anew at each `fit`.
 
     They describe decays that begin with the data, as of nuclear induction, of modes of a structure,
@@ -115,7 +117,8 @@ class Exponentials(Mean):
         array([0.+0.1j])
     """
 
-    marginalized = True
+    poles_in_words, axis_in_words = "frequencies", "time"
+    _weight_dtype = "float64"  # in single precision a phase would lose its digits over many cycles
     order: int = setting(_order)
 
     def set_derived_attributes(self) -> None:
@@ -129,21 +132,15 @@ class Exponentials(Mean):
         self._mixing = self._weight("mixing", 2 * self.order, 2 * self.order, 2)
         self._amplitudes: list[_Amplitudes] = []
 
-    def _weight(self, name: str, *shape: int) -> keras.Variable:
-        # In single precision a phase would lose its digits over many cycles.
-        return self.add_weight(
-            name=name, shape=shape, initializer="zeros", dtype="float64", trainable=False
-        )
-
     @property
     def frequencies(self) -> np.ndarray:
         """The frequencies in ascending order, in cycles per unit of t, `[order]`."""
-        return self._located_poles.numpy()[:, 1] / (2.0 * np.pi * self._first_and_span()[1])
+        return self._located_poles.numpy()[:, 1] / (2.0 * np.pi * self._origin_and_span()[1])
 
     @property
     def decay_rates(self) -> np.ndarray:
         """The decay rates in the order of frequencies, per unit of t, `[order]`."""
-        return -self._located_poles.numpy()[:, 0] / self._first_and_span()[1]
+        return -self._located_poles.numpy()[:, 0] / self._origin_and_span()[1]
 
     def modes_with_errors(self) -> ModesWithErrors:
         """Frequencies, decay rates and amplitudes of the data of the fit, with standard errors.
@@ -156,7 +153,7 @@ class Exponentials(Mean):
         Raises:
             ValueError: No fit before, or weights set by hand.
         """
-        _, span = self._first_and_span()
+        _, span = self._origin_and_span()
         errors = self._errors.numpy() / span
         for of_series in self._located_amplitudes():
             amplitudes, amplitude_errors = of_series.amplitudes
@@ -180,23 +177,9 @@ class Exponentials(Mean):
         poles = self._located_poles.numpy()
         return [a for a in self._amplitudes if np.array_equal(a.poles, poles)][:1]
 
-    def _first_and_span(self) -> tuple[float, float]:
-        first, span = (float(number) for number in self._axis.numpy())
-        if not span > 0:
-            raise ValueError(
-                f"the frequencies of {self!r} have not been located: fit(x, z) locates them, and "
-                "takes the data in"
-            )
-        return first, span
-
     def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
         """Locates the exponentials in series `[B, N]` over common times `[1, N, 1]`."""
-        if len(x) > 1:
-            raise ValueError(
-                f"{self!r} has one set of frequencies for all series, and needs common inputs; got "
-                f"inputs of their own for {len(x)} series"
-            )
-        self._check_dimensions(x.shape[-1])
+        self._check_common(x)
         present = ~np.isnan(z).all(axis=0)
         times, z = x[0, present, 0], z[:, present]
         # A tenth more numbers than the basis has.
@@ -218,23 +201,17 @@ class Exponentials(Mean):
         _warn_of_bounds(self, modes, poles / span)
         before = self._located_amplitudes()
         self._axis.assign([first, span])
-        self._located_poles.assign(_re_and_im(poles))
+        self._located_poles.assign(split(poles))
         self._errors.assign(modes.errors)
-        self._mixing.assign(_re_and_im(_mixing(t, poles, modes.at_optimum)))
+        self._mixing.assign(split(_mixing(t, poles, modes.at_optimum)))
         amplitudes = size * np.stack([modes.amplitudes, modes.amplitude_errors])
-        self._amplitudes = [_Amplitudes(_re_and_im(poles), amplitudes, time), *before]
-
-    def _check_dimensions(self, dimensions: int | None) -> None:
-        if dimensions not in (1, None):
-            raise ValueError(
-                f"{self!r} is over a time axis: x must have one dimension, got {dimensions}"
-            )
+        self._amplitudes = [_Amplitudes(split(poles), amplitudes, time), *before]
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
         self._check_dimensions(x.shape[-1])
         with tf.init_scope():  # a graph reads the weights when it runs
-            self._first_and_span()
+            self._origin_and_span()
         first, span = tf.unstack(self._axis.value)
         poles, mixing = (
             tf.complex(*tf.unstack(weight.value, axis=-1))
@@ -252,15 +229,11 @@ class Exponentials(Mean):
         values = tf.einsum("...i,ij->...j", columns, mixing)
         return tf.cast(values, complex_dtype(self.variable_dtype))
 
-    def used(self, columns: np.ndarray) -> np.ndarray:
-        """The columns of a basis but for derivatives of exponentials held by a bound."""
-        return columns[:, self._mixing.numpy().any(axis=(0, 2))]
-
     def save_own_variables(self, store: Any) -> None:
         """Saves the weights, and the amplitudes, whose number is that of the series."""
         super().save_own_variables(store)
         for of_series in self._located_amplitudes():
-            store[_SAVED] = _re_and_im(of_series.amplitudes)
+            store[_SAVED] = split(of_series.amplitudes)
             store[f"{_SAVED}_time"] = np.array(of_series.time)
 
     def load_own_variables(self, store: Any) -> None:
@@ -318,7 +291,3 @@ def _warn_of_bounds(mean: Exponentials, modes: Estimates, poles: np.ndarray) -> 
                 RuntimeWarning,
                 stacklevel=6,
             )
-
-
-def _re_and_im(values: np.ndarray) -> np.ndarray:
-    return np.stack([values.real, values.imag], axis=-1)

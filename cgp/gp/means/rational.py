@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.means.base import Mean, rows_of, whole_number
+from cgp.gp.means.base import rows_of, whole_number
+from cgp.gp.means.located import LocatedMean
 from cgp.gp.means.pole_errors import Axis, PoleRecords, PolesWithErrors, with_errors
 from cgp.gp.means.vector_fitting import (
     Arrangement,
@@ -19,8 +20,9 @@ from cgp.gp.means.vector_fitting import (
     at_bounds,
     locate,
 )
-from cgp.linalg.arguments import ArrayLike, as_flag
+from cgp.linalg.arguments import as_flag
 from cgp.training.hyperparameters import declared, setting
+from cgp.training.parameters import split
 from cgp.training.saving import check_size, numbered
 
 _GOOD = 1e-3  # residual power of a good fit, over the power of z
@@ -29,7 +31,7 @@ _FAR_BETTER = 0.25  # of the residual power: 6 dB, where chance makes up to 2 dB
 
 @keras.saving.register_keras_serializable(package="cgp.means")
 @declared
-class Rational(Mean):
+class Rational(LocatedMean):
     """A rational function of a frequency, behind a delay, that is located anew at each `fit`.
 
     It describes resonances, which stationary processes do not:
@@ -97,7 +99,7 @@ class Rational(Mean):
         (array([-0.5+1.885j]), 3.0)
     """
 
-    marginalized = True
+    poles_in_words, axis_in_words = "poles", "frequency"
     order: int = setting(whole_number)
     real_response: bool = setting(as_flag, default=False, kw_only=True)
 
@@ -115,11 +117,6 @@ class Rational(Mean):
         self._mixing = self._weight("mixing", columns, columns, 2)
         self._errors = PoleRecords()  # its size depends on the number of series
 
-    def _weight(self, name: str, *shape: int) -> keras.Variable:
-        return self.add_weight(
-            name=name, shape=shape, initializer="zeros", dtype=self.variable_dtype, trainable=False
-        )
-
     @property
     def poles(self) -> np.ndarray:
         """The poles, in the order of their frequencies: complex `[order]`, `[2 order]` for pairs.
@@ -128,14 +125,14 @@ class Rational(Mean):
         gigahertz. The resonance is at `Im(pole)/2π`, and `−Re(pole)/π` wide at half of its power,
         both in units of f.
         """
-        middle, span = self._middle_and_span()
+        middle, span = self._origin_and_span()
         re, im = np.moveaxis(self._located_poles.numpy().astype(float), -1, 0)
         return span * self._arrangement.all(re + 1j * im) + 2j * np.pi * middle
 
     @property
     def delay(self) -> float:
         """The delay, in cycles per unit of f: nanoseconds where f is in gigahertz."""
-        return float(self._located_delay.numpy()) / self._middle_and_span()[1]
+        return float(self._located_delay.numpy()) / self._origin_and_span()[1]
 
     def poles_with_errors(self) -> PolesWithErrors:
         """Poles, residues and delay with their standard errors, as the last `fit` located them.
@@ -171,7 +168,7 @@ class Rational(Mean):
             >>> modes.frequencies.round(3), modes.frequency_errors.round(4)
             (array([0.3]), array([0.0003]))
         """
-        self._middle_and_span()
+        self._origin_and_span()
         estimates = self._errors.of(self._located())
         if estimates is None:
             raise ValueError(
@@ -204,23 +201,9 @@ class Rational(Mean):
         super().load_own_variables(numbered(store))
         self._errors.load(store)
 
-    def _middle_and_span(self) -> tuple[float, float]:
-        middle, span = (float(number) for number in self._axis.numpy())
-        if not span > 0:
-            raise ValueError(
-                f"the poles of {self!r} have not been located: fit(x, z) locates them, and takes "
-                "the data in"
-            )
-        return middle, span
-
     def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
         """Locates the poles and the delay of series `[B, N]` over common inputs `[1, N, 1]`."""
-        if len(x) > 1:
-            raise ValueError(
-                f"{self!r} has one set of poles for all series, and needs common inputs; got "
-                f"inputs of their own for {len(x)} series"
-            )
-        self._check_dimensions(x.shape[-1])
+        self._check_common(x)
         present = ~np.isnan(z).any(axis=0)
         f, z = x[0, present, 0], z[:, present]
         # A tenth more numbers than unknowns: poles, delay and coefficients.
@@ -253,24 +236,18 @@ class Rational(Mean):
         rows = rows_of(columns[:, used], self.has_real_coefficients)
         mixing[np.ix_(used, used)] = np.linalg.inv(np.linalg.qr(rows)[1])
         self._axis.assign(axis)
-        self._located_poles.assign(_re_and_im(poles))
+        self._located_poles.assign(split(poles))
         self._located_delay.assign(located.delay)
-        self._mixing.assign(_re_and_im(mixing))
+        self._mixing.assign(split(mixing))
         units = Axis(float(axis[0]), float(axis[1]), float(size))
         estimates = with_errors(u, z, located, at_optimum, self._arrangement, units)
         self._errors.add(self._located(), estimates)
-
-    def _check_dimensions(self, dimensions: int | None) -> None:
-        if dimensions not in (1, None):
-            raise ValueError(
-                f"{self!r} is over a frequency axis: x must have one dimension, got {dimensions}"
-            )
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
         self._check_dimensions(x.shape[-1])
         with tf.init_scope():  # a graph reads the weights when it runs
-            self._middle_and_span()
+            self._origin_and_span()
         middle, span = tf.unstack(self._axis.value)
         poles, mixing = (
             tf.complex(*tf.unstack(weight.value, axis=-1))
@@ -279,10 +256,6 @@ class Rational(Mean):
         u = (x[..., 0] - middle) / span
         columns = _columns(u, poles, self._located_delay.value, self._arrangement)
         return tf.einsum("...i,ij->...j", columns, mixing)
-
-    def used(self, columns: np.ndarray) -> np.ndarray:
-        """The columns of a basis but for derivatives by poles held by their prior or a bound."""
-        return columns[:, self._mixing.numpy().any(axis=(0, 2))]
 
     def __repr__(self) -> str:
         return f"Rational({self.order}{', real_response=True' * self.has_real_coefficients})"
@@ -374,7 +347,3 @@ def _columns(
     fractions, squares = tf.split(functions, 2, axis=-1)
     turn = tf.exp(tf.complex(zero, -2.0 * math.pi * delay * u))[..., None]
     return turn * tf.concat([fractions, constant, squares, tf.complex(zero, u)[..., None]], axis=-1)
-
-
-def _re_and_im(values: np.ndarray) -> ArrayLike:
-    return np.stack([values.real, values.imag], axis=-1)
