@@ -144,16 +144,14 @@ class Comparison(Mapping[str, Scores]):
         Returns:
             NumPy arrays `[..., M]`: "mean", "variance" and "pseudo_variance".
         """
-        weighted = [
-            (
-                self[name].weight,
-                _inflated(
-                    marginals(model.predict(x, observed=observed, **noise)), self[name].inflation
-                ),
-            )
-            for name, model in self.models.items()
-            if self[name].weight > 0
-        ]
+        weighted = []
+        for name, scores in self.items():
+            if scores.weight > 0:
+                mean, *variances = marginals(
+                    self.models[name].predict(x, observed=observed, **noise)
+                )
+                inflated = (scores.inflation * variance for variance in variances)
+                weighted.append((scores.weight, Marginals(mean, *inflated)))
         return mixture(weighted)._asdict()
 
     def __str__(self) -> str:
@@ -322,12 +320,6 @@ def _over_predicted(z: np.ndarray, prediction: Marginals) -> np.ndarray:
     )
     deviation = (z - prediction.mean)[..., None]
     return 0.5 * normalized_innovation_squared(deviation, variance, pseudo)
-
-
-def _inflated(prediction: Marginals, factor: float) -> Marginals:
-    """A prediction whose variances are multiplied by a factor."""
-    second = (factor * prediction.variance, factor * prediction.pseudo_variance)
-    return Marginals(prediction.mean, *second)
 
 
 def _checked_outputs(models: Mapping[str, MaximumLikelihoodGP]) -> int | None:

@@ -267,8 +267,8 @@ def _of_known_noise(gp: Any, data: Data) -> list[str]:
     variance = data.noise.variance
     if variance is None or gp.observation_model.noise_scale is not None:
         return []
-    known = mean_known_noise(data)
-    if not known > 0.0:
+    stated_variance = mean_known_noise(data)
+    if not stated_variance > 0.0:
         return []
 
     def log_likelihood(divisor: float) -> float:
@@ -277,19 +277,19 @@ def _of_known_noise(gp: Any, data: Data) -> list[str]:
 
     divisor, highest = 1.0, log_likelihood(1.0)
     while divisor < _LARGEST_DIVISOR:
-        value = log_likelihood(2.0 * divisor)
-        if not value > highest + _RISE:
+        halved = log_likelihood(2.0 * divisor)
+        if not halved > highest + _RISE:
             break
-        divisor, highest = 2.0 * divisor, value
+        divisor, highest = 2.0 * divisor, halved
     ratio = 1.0 / divisor
     learned = float(np.mean(gp.noise_variance.numpy()))
     if divisor == 1.0:
-        ratio = (known + learned) / known
+        ratio = (stated_variance + learned) / stated_variance
     if _TOO_LARGE < ratio < _TOO_SMALL:
         return []
     return [
         f"the noise is about {ratio:.2g} times the noise variances that came with the data, "
-        f"{known:.3g} on average: where these may be wrong by a factor, learn it by "
+        f"{stated_variance:.3g} on average: where these may be wrong by a factor, learn it by "
         "noise_scale=None"
     ]
 

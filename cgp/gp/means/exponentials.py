@@ -191,16 +191,16 @@ class Exponentials(LocatedMean):
             )
         ordered = np.argsort(times, kind="stable")
         times, z = times[ordered], z[:, ordered]
-        first, span = float(times[0]), float(np.ptp(times))
-        t = (times - first) / span
+        origin, span = float(times[0]), float(np.ptp(times))
+        t = (times - origin) / span
         size = max(float(np.nanmax(np.abs(z))), 1e-300)
         z = z / size
         poles = locate(t, z, self.order).poles
-        time = 0.0 if first - _NEAR * span <= 0.0 <= first + span else first
-        modes = estimates(t, z, poles, (time - first) / span)
+        time = 0.0 if origin - _NEAR * span <= 0.0 <= origin + span else origin
+        modes = estimates(t, z, poles, (time - origin) / span)
         _warn_of_bounds(self, modes, poles / span)
         before = self._located_amplitudes()
-        self._axis.assign([first, span])
+        self._axis.assign([origin, span])
         self._located_poles.assign(split(poles))
         self._errors.assign(modes.errors)
         self._mixing.assign(split(_mixing(t, poles, modes.at_optimum)))
@@ -212,12 +212,12 @@ class Exponentials(LocatedMean):
         self._check_dimensions(x.shape[-1])
         with tf.init_scope():  # a graph reads the weights when it runs
             self._origin_and_span()
-        first, span = tf.unstack(self._axis.value)
+        origin, span = tf.unstack(self._axis.value)
         poles, mixing = (
             tf.complex(*tf.unstack(weight.value, axis=-1))
             for weight in (self._located_poles, self._mixing)
         )
-        u = ((tf.cast(x[..., 0], tf.float64) - first) / span)[..., None]
+        u = ((tf.cast(x[..., 0], tf.float64) - origin) / span)[..., None]
         # Long before the data the squares would overflow.
         largest = 0.2 * math.log(tf.as_dtype(self.variable_dtype).max)
         exponents = tf.complex(

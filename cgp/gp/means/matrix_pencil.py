@@ -114,11 +114,11 @@ class Search:
 
     def __init__(self, t: np.ndarray, z: np.ndarray):
         self.t, self.z = t, z
-        patterns, which = np.unique(~np.isnan(z), axis=0, return_inverse=True)
-        which = np.ravel(which)
+        patterns, pattern_numbers = np.unique(~np.isnan(z), axis=0, return_inverse=True)
+        pattern_numbers = np.ravel(pattern_numbers)
         # Series with targets at the same times share a basis.
         self.groups = [
-            (np.flatnonzero(which == k), present)
+            (np.flatnonzero(pattern_numbers == k), present)
             for k, present in enumerate(patterns)
             if present.any()
         ]

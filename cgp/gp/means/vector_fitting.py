@@ -207,8 +207,9 @@ def are_at_optimum(
 def at_bounds(x: np.ndarray, located: PolesAndDelay, arrangement: Arrangement) -> list[str]:
     """What bounds the range of each pole that is at a bound, and a remedy, in words."""
     search = _Search(x, np.zeros((1, len(x))), arrangement)
-    (narrowest, widest), (first, last) = search.widths, search.places
-    first = -np.inf if first == 2.0 * np.pi * arrangement.lowest else first  # no bound but a fold
+    (narrowest, widest), (lowest, highest) = search.widths, search.places
+    if lowest == 2.0 * np.pi * arrangement.lowest:  # no bound but a fold
+        lowest = -np.inf
     near, bounds = _NEAR_BOUND * np.ptp(search.places), []
     for pole in located.poles:
         if -pole.real < (1.0 + _NEAR_BOUND) * narrowest:
@@ -221,7 +222,7 @@ def at_bounds(x: np.ndarray, located: PolesAndDelay, arrangement: Arrangement) -
                 f"a half-width of {_WIDEST:g} spans of x, the largest. It is a polynomial rather "
                 "than a resonance: take a lower order, or a kernel for what is smooth"
             )
-        elif not first + near < pole.imag < last - near:
+        elif not lowest + near < pole.imag < highest - near:
             bounds.append(
                 f"a place {_FARTHEST:g} spans of x from the middle, the farthest. No sample is "
                 "near it: take a lower order, or a kernel for what is smooth"
@@ -344,8 +345,8 @@ class _Search:
             poles = self.arrangement.zeros(poles, c[..., 0] / lengths)
             poles = -np.maximum(np.abs(poles.real), 1e-6) + 1j * poles.imag
         return (
-            [PolesAndDelay(*one) for one in zip(best, delays, powers, strict=True)],
-            [PolesAndDelay(*one) for one in zip(poles, delays, present, strict=True)],
+            [PolesAndDelay(*fit) for fit in zip(best, delays, powers, strict=True)],
+            [PolesAndDelay(*fit) for fit in zip(poles, delays, present, strict=True)],
         )
 
     def near_free_poles(self, free: PolesAndDelay) -> list[PolesAndDelay]:

@@ -603,8 +603,8 @@ class CompiledWindow:
         if self._noise != (known_variance, group):
             self._noise = known_variance, group
             learned = float(self._noise_variances[group])
-            known = float(self._recursion.process.known_noise_variance(known_variance))
-            arguments.noise_variance, pseudo = learned + known, learned * self._circularity
+            scaled = float(self._recursion.process.known_noise_variance(known_variance))
+            arguments.noise_variance, pseudo = learned + scaled, learned * self._circularity
             arguments.noise_pseudo_re, arguments.noise_pseudo_im = pseudo.real, pseudo.imag
         if self._function(self._reference):
             return None

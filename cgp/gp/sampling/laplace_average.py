@@ -48,9 +48,9 @@ def simplex(dimensions: int) -> np.ndarray:
     """The corners of a regular simplex about zero, of length 1, `[P + 1, P]`."""
     corners = np.zeros((dimensions + 1, dimensions))
     for k in range(dimensions):
-        rest = dimensions - k
-        corners[k, k] = np.sqrt(rest * (rest + 1.0)) / (rest + 1.0)
-        corners[k + 1 :, k] = -np.sqrt((rest + 1.0) / rest) / (rest + 1.0)
+        remaining = dimensions - k
+        corners[k, k] = np.sqrt(remaining * (remaining + 1.0)) / (remaining + 1.0)
+        corners[k + 1 :, k] = -np.sqrt((remaining + 1.0) / remaining) / (remaining + 1.0)
     return corners / np.linalg.norm(corners, axis=1, keepdims=True)
 
 
@@ -63,8 +63,8 @@ def weighted_points(gp: Any, sampler: Sampler) -> WeightedPoints:
     def evaluated(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The log density at points `[..., P]`, and its gradient."""
         rows = tf.constant(np.reshape(points, [-1, coordinates.size]), coordinates.dtype)
-        values, gradients = sampler.density(data, priors, rows)
-        return np.reshape(values, np.shape(points)[:-1]), np.reshape(gradients, np.shape(points))
+        densities, gradients = sampler.density(data, priors, rows)
+        return np.reshape(densities, np.shape(points)[:-1]), np.reshape(gradients, np.shape(points))
 
     center = coordinates.inside_bounds().astype(float)
     curvature = hessian(lambda point: -evaluated(point)[1], center)
@@ -97,12 +97,12 @@ class Averaging:
 
     def posterior(self, x: Any, observed: bool, **noise: Any) -> ComplexNormal:
         """The averaged posterior at x; arguments as for `posterior` of the process."""
-        each = self._process.predict_at(self._points, x, observed, **noise)
+        predictions = self._process.predict_at(self._points, x, observed, **noise)
         if self._process.gp.kernel.outputs is not None:  # side by side in one vector
-            each = each.map(lambda a: a.reshape(*a.shape[:-2], -1))
-        components = list(zip(self._weights, map(Marginals, *each), strict=True))
+            predictions = predictions.map(lambda a: a.reshape(*a.shape[:-2], -1))
+        components = list(zip(self._weights, map(Marginals, *predictions), strict=True))
         mean, variance, pseudo_variance = mixture(components)
-        apart = each.mean - mean
+        apart = predictions.mean - mean
         # Means that differ in phase make the mixture of proper normals improper.
         form = form_of(is_proper=False)
 
