@@ -304,6 +304,18 @@ class StartRules:
         """A positive number, or one drawn within so many decades around it."""
         return float(value * 10.0 ** (decades * (self.uniform() - 0.5)))
 
+    def drawn_from(self, prior: Any) -> np.ndarray | None:
+        """A value drawn from a prior; None without a draw, without a prior, or of one too general.
+
+        A start where the prior excludes the optimum would be lost.
+        """
+        if self.draw is None or prior is None:
+            return None
+        try:
+            return np.asarray(prior.quantile(self.uniform()), float)
+        except NotImplementedError:
+            return None
+
     def variance(self) -> float:
         """A variance: the share of the kernel; drawn within a factor of ten."""
         return self.scattered(self.power, 2.0)

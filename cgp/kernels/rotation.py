@@ -116,6 +116,38 @@ class Rotation(Kernel):
         self._check_resolved(x)
 
     @classmethod
+    def near(cls, frequency: ArrayLike, within: ArrayLike, **kwargs: Any) -> "Rotation":
+        """A rotation whose frequency is known, but not exactly, as that of an inertial oscillation.
+
+        It starts at `frequency`, with a normal prior about it, which keeps a fit, and its restarts,
+        from a stronger tone elsewhere.
+
+        Args:
+            frequency: As for the constructor.
+            within: The standard deviation of the frequency about that value, positive: a fit ends
+                further than three of them away only where the data leave no doubt.
+            **kwargs: As for the constructor.
+
+        Raises:
+            ValueError: A deviation that is not positive and finite, a prior of the frequency.
+
+        Example:
+            >>> from cgp.kernels import Matern12, Rotation
+            >>> inertial = Matern12() * Rotation.near(-0.048, within=0.003)
+            >>> inertial.parts[1].frequency.prior.stddev().numpy()
+            0.003
+        """
+        deviation = np.asarray(as_array(within, "within"), float)
+        if not np.all((deviation > 0.0) & np.isfinite(deviation)):
+            raise ValueError(f"within must be positive and finite, got {within!r}")
+        priors = dict(kwargs.pop("priors", None) or {})
+        if "frequency" in priors:
+            raise ValueError("within is the prior of the frequency: leave it out of priors")
+        moments = {"loc": np.asarray(frequency, float).tolist(), "scale": deviation.tolist()}
+        priors["frequency"] = {"distribution": "Normal", "parameters": moments}
+        return cls(frequency, priors=priors, **kwargs)
+
+    @classmethod
     def from_periodogram(
         cls, x: ArrayLike, z: ArrayLike, count: int | None = None, **kwargs: Any
     ) -> Any:
