@@ -43,6 +43,7 @@ class GaussianProcess(Parameterized, Model):
     _noise_floor = 1e-10
     """The approximate noise variance fitted to data without noise, as a share of `E|z|²`."""
     optimizer: Any  # of Keras
+    _noise_may_follow_signal = False
     _data_by_point = False
     """Whether the working coordinates of data come point after point (see `SignalPlusNoise`)."""
 
@@ -54,6 +55,7 @@ class GaussianProcess(Parameterized, Model):
         mean: Mean | None = None,
         *,
         noise_scale: float | None = 1.0,
+        noise_fraction: float | None = 0.0,
         likelihood: Likelihood | None = None,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -80,10 +82,16 @@ class GaussianProcess(Parameterized, Model):
         left_out = {
             "noise_variance": is_left_out(noise_variance),
             "noise_scale": noise_scale is None,
+            "noise_fraction": noise_fraction is None,
         }
         for parameter_name in fixed:
             if left_out.get(parameter_name):
                 raise ValueError(f"{parameter_name} is fixed, but was left out: give it a value")
+        if noise_fraction != 0.0 and (likelihood is not None or not self._noise_may_follow_signal):
+            raise ValueError(
+                f"noise_fraction={noise_fraction}: noise that follows the signal is normal, and of "
+                "ExactGP and StateSpaceGP, which take all data at once"
+            )
         super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
         for layer in (kernel, mean):
             if layer is not None and layer.variable_dtype != self.variable_dtype:
@@ -93,9 +101,8 @@ class GaussianProcess(Parameterized, Model):
         # XLA needs static numbers of points, and of series that share a covariance.
         self.supports_jit = False
         self.kernel, self.mean = kernel, mean
-        self.declare_parameters(
-            noise_parameters(noise_variance, noise_pseudo_variance, noise_scale), fixed, priors
-        )
+        of_noise = noise_variance, noise_pseudo_variance, noise_scale, noise_fraction
+        self.declare_parameters(noise_parameters(*of_noise), fixed, priors)
         self._noise_prior_is_given = "noise_variance" in dict(priors or {})
         self.has_weak_prior = not self._noise_prior_is_given and self.noise_variance.initial is None
         shape = tuple(self.noise_variance.variable.shape)
@@ -108,6 +115,7 @@ class GaussianProcess(Parameterized, Model):
             self.noise_variance,
             getattr(self, "noise_circularity", None),
             getattr(self, "noise_scale", None),
+            getattr(self, "noise_fraction", None),
             by_point=self._data_by_point,
             likelihood=checked_likelihood(likelihood, noise_pseudo_variance),
         )

@@ -1,14 +1,12 @@
-"""The data of a Gaussian process: checked, arranged, in variables and in files."""
+"""The data of a Gaussian process: checked, arranged, and in variables."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.axes import as_code, remedy
-from cgp.gp.measurements import WORDS, Measurements
+from cgp.gp.measurements import Measurements
 from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
 from cgp.gp.outputs import check_columns, points_of_outputs
 from cgp.kernels.functionals import VALUES, Functional
@@ -415,19 +413,22 @@ class StoredData(tf.Module):
 
     They are no Keras weights, whose shapes are fixed: a process is fitted again with other data.
     They stay the same variables, so that a compiled function reads the data present when it runs.
-    `groups` is the number of groups of noise of the model, None for none.
+    `groups` is the number of groups of noise of the model, None for none; `has_signal_power` says
+    whether its noise follows the signal.
     """
 
-    def __init__(self, real_dtype: str, groups: int | None = None):
+    def __init__(self, real_dtype: str, groups: int | None = None, has_signal_power: bool = False):
         super().__init__()
-        self.groups = groups
         self.x = empty_variable(3, real_dtype)
         self.z = empty_variable(2, complex_dtype(real_dtype))
         self.batch = empty_variable(1, tf.int32)
         # For samples without a known part of the noise, one zero, which broadcasts.
         no_variance = tf.zeros([1, 1], real_dtype)
-        self._noise_variance = tf.Variable(no_variance, trainable=False, shape=[None, None])
-        self._noise_group = None if groups is None else empty_variable(2, tf.int32)
+        self._noise = SampleNoise(
+            tf.Variable(no_variance, trainable=False, shape=[None, None]),
+            None if groups is None else empty_variable(2, tf.int32),
+            signal_power=empty_variable(2, real_dtype) if has_signal_power else None,
+        )
         # Empty where no sample needs them.
         of_slots = empty_variable(3, real_dtype)
         self._functional = Functional(
@@ -437,7 +438,7 @@ class StoredData(tf.Module):
     @property
     def no_samples(self) -> SampleNoise:
         """The noise of no samples."""
-        return SampleNoise(None, None if self.groups is None else tf.zeros([1, 0], tf.int32))
+        return self._noise._replace(variance=None).map(lambda v: tf.zeros([1, 0], v.dtype))
 
     @property
     def is_empty(self) -> tf.Tensor:
@@ -447,14 +448,14 @@ class StoredData(tf.Module):
     @property
     def has_noise(self) -> bool:
         """Whether a sample has a known part of its noise; outside of graphs."""
-        return bool(np.any(self._noise_variance.numpy()))
+        return bool(np.any(np.asarray(self._noise.variance)))
 
     @property
     def data(self) -> Data:
         """The data; no series if empty. In a graph the noise has a known part, possibly zero."""
         x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
         is_plain = tf.executing_eagerly() and not self.has_noise
-        noise = SampleNoise(None if is_plain else self._noise_variance, self._noise_group)
+        noise = self._noise._replace(variance=None) if is_plain else self._noise
         return Data(x, z, batch, noise.map(tf.convert_to_tensor), self._stored_functional())
 
     def _stored_functional(self) -> Functional:
@@ -504,12 +505,14 @@ class StoredData(tf.Module):
             (inputs, _, dimensions), (series, _) = (
                 tf.convert_to_tensor(v).shape for v in (self.x, self.z)
             )
-            has_noise, rows = self.has_noise, tf.convert_to_tensor(self._noise_variance).shape[0]
-            group = self._noise_group
-            rows_of_groups = None if group is None else tf.convert_to_tensor(group).shape[0]
-        noise = SampleNoise(tf.ensure_shape(data.noise.variance, [rows, None]))
-        if data.noise.group is not None:
-            noise = noise._replace(group=tf.ensure_shape(data.noise.group, [rows_of_groups, None]))
+            has_noise = self.has_noise
+            rows = self._noise.map(lambda v: tf.convert_to_tensor(v).shape[0])
+        noise = SampleNoise(
+            *(
+                None if a is None else tf.ensure_shape(a, [count, None])
+                for a, count in zip(data.noise, rows, strict=True)
+            )
+        )
         if not has_noise:
             message = (
                 "the data have a known part of their noise, and had none when this function was "
@@ -528,25 +531,26 @@ class StoredData(tf.Module):
         self.x.assign(data.x)
         self.z.assign(data.z)
         self.batch.assign(data.batch)
-        self._noise_variance.assign(self._known_variance(data))
-        if self._noise_group is not None:
-            self._noise_group.assign(data.noise.group)
+        for variable, field in zip(self._noise, self._with_variance(data), strict=True):
+            if variable is not None:
+                variable.assign(field)
         for variable, field in zip(self._functional, data.functional, strict=True):
             rank = variable.shape.rank
             variable.assign(tf.zeros([0] * rank, variable.dtype) if field is None else field)
 
-    def _known_variance(self, data: Data) -> tf.Tensor:
-        """The known part of the noise; if there is none, one zero, which broadcasts."""
-        variance = data.noise.variance
-        return tf.zeros([1, 1], self.x.dtype) if variance is None else variance
+    def _with_variance(self, data: Data) -> SampleNoise:
+        """The noise of data; where it has no known part, that is one zero, which broadcasts."""
+        if data.noise.variance is not None:
+            return data.noise
+        return data.noise._replace(variance=tf.zeros([1, 1], self.x.dtype))
 
     def holds(self, data: Data) -> tf.Tensor:
         """Whether `data` are the stored data, noise included; scalar bool."""
         stored = self.data
         is_equal = _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
-        is_equal &= _equal(tf.convert_to_tensor(self._noise_variance), self._known_variance(data))
-        if self._noise_group is not None:
-            is_equal &= _equal(stored.noise.group, data.noise.group)
+        for variable, field in zip(self._noise, self._with_variance(data), strict=True):
+            if variable is not None:
+                is_equal &= _equal(tf.convert_to_tensor(variable), field)
         # The stops of integrals follow from x and the widths.
         for field, stored_field in zip(data.functional[:2], stored.functional[:2], strict=True):
             if field is not None and stored_field is not None:
@@ -571,79 +575,3 @@ def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     same_shape = tf.reduce_all(tf.shape(a) == tf.shape(b))
     size = tf.minimum(tf.size(a), tf.size(b))
     return same_shape & tf.reduce_all(tf.reshape(a, [-1])[:size] == tf.reshape(b, [-1])[:size])
-
-
-def saved_data(
-    store: Mapping[str, npt.ArrayLike], real_dtype: str, groups: int | None = None, rows: int = 1
-) -> Data:
-    """The data of a file, "x" `[X, N, D]`, "z" `[B, N, 2]` and "batch" `[r]`, checked.
-
-    B is the product of the batch axes, times `rows`.
-
-    Samples may have the noise "noise_variance" and "noise_group", `[V, N]`, and the functional
-    "derivative" and "width". A ValueError if arrays are missing, or are no data of any model.
-    """
-    try:
-        x, z, batch = (np.asarray(store[name]) for name in ("x", "z", "batch"))
-    except KeyError as error:
-        raise ValueError(f"the file has no data of a Gaussian process: {error}") from None
-    try:
-        if (x.ndim, z.ndim, batch.ndim) != (3, 3, 1) or z.shape[2] != 2:
-            raise ValueError("x must be [X, N, D], z [B, N, 2] and batch [r]")
-        if len(z) and np.prod(batch) * rows != len(z):
-            raise ValueError(f"z has {len(z)} series, but the batch axes are {batch.tolist()}")
-        if len(x) not in (1, len(z) // rows):
-            raise ValueError(f"x must have the inputs of 1 or of {len(z) // rows} series")
-        axes, z = tf.constant(batch, tf.int32), tf.complex(z[..., 0], z[..., 1])
-        if x.size == 0 and len(z) == 0:
-            return Data(tf.constant(x), z, axes, StoredData(real_dtype, groups).no_samples)
-        names = ("noise_variance", "noise_group")
-        variance, group = (np.asarray(store[name]) if name in store else None for name in names)
-        inputs = np.repeat(x, rows, axis=0) if len(x) > 1 else x[0]
-        arguments = NoiseArguments(variance, group, groups)
-        derivative, width = (
-            np.asarray(store[name]) if name in store else None for name in ("derivative", "width")
-        )
-        words = None if derivative is None else np.where(derivative, *reversed(WORDS))
-        measurements = Measurements(words, width)
-        data = as_data(
-            inputs,
-            z,
-            None,
-            real_dtype,
-            require_targets=False,
-            noise=arguments,
-            measurements=measurements,
-        )
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"the data in the file, x of shape {x.shape} and z of shape {z.shape}, are damaged: "
-            f"{error}"
-        ) from None
-    return data._replace(batch=axes, x=data.x[::rows])
-
-
-def arrays_of(data: Data) -> dict[str, np.ndarray]:
-    """Data as real arrays by name, which `saved_data` reads."""
-    z = tf.stack([tf.math.real(data.z), tf.math.imag(data.z)], axis=-1)
-    arrays = {"x": data.x, "batch": data.batch, "z": z}
-    arrays |= {"noise_variance": data.noise.variance, "noise_group": data.noise.group}
-    arrays |= {"derivative": data.functional.derivative, "width": data.functional.width}
-    return {name: a.numpy() for name, a in arrays.items() if a is not None}
-
-
-class HeldData:
-    """Data as tensors for the variables of a SavedModel, with a fixed structure."""
-
-    def __init__(self, data: Data):
-        self._data = data._replace(batch=tf.constant(data.batch.numpy()))
-        fields = (data.x, data.z, *data.noise, *data.functional)
-        self.arrays = [a for a in fields if a is not None]
-
-    def of(self, arrays: Sequence[tf.Tensor]) -> Data:
-        """The data with other tensors in the place of `arrays`."""
-        x, z, *fields = arrays
-        tensors = iter(fields)
-        noise = self._data.noise.map(lambda _: next(tensors))
-        functional = self._data.functional.map(lambda _: next(tensors))
-        return self._data._replace(x=x, z=z, noise=noise, functional=functional)

@@ -12,12 +12,13 @@ from cgp.distributions import ComplexNormal
 from cgp.distributions.marginals import Marginals
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, HeldData, checked_points, empty_variable, flattened
+from cgp.gp.data import Data, checked_points, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.outputs import by_outputs
 from cgp.gp.posterior import Posterior
 from cgp.gp.sampling.laplace_average import averaged_posterior
+from cgp.gp.saved_data import HeldData
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.kernels.base import Kernel
@@ -68,6 +69,11 @@ class ExactGP(MaximumLikelihoodGP):
             from the data; another number is learned from there. The learned noise variance is
             still added. Where the known part is alike for all samples, the two cannot be told
             apart: fix the one, as in `fixed="noise_variance"`, with a small value.
+        noise_fraction: The deviation of noise that follows the signal, over `|f|`, as 0.01 for 1 %
+            of the reading: `E|n|² = noise_variance + noise_fraction² E|f|²`, circular. 0, the
+            default, is none. None learns it, initialised from the data. `fit` renews E|f|² at the
+            samples until it settles, `condition` computes it from the data, and predictions with
+            `observed=True` from the posterior (see `cgp.gp.signal_power`).
         likelihood: None for data that are the signal plus normal noise, else a likelihood of
             `cgp.likelihoods`. Posterior and log marginal likelihood are then approximate: the
             posterior is the normal distribution nearest to the true one, the likelihood is from
@@ -106,6 +112,7 @@ class ExactGP(MaximumLikelihoodGP):
         mean: Mean | None = None,
         *,
         noise_scale: float | None = 1.0,
+        noise_fraction: float | None = 0.0,
         likelihood: Likelihood | None = None,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -114,7 +121,7 @@ class ExactGP(MaximumLikelihoodGP):
         **kwargs: Any,
     ):
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
-        kwargs["noise_scale"] = noise_scale
+        kwargs |= {"noise_scale": noise_scale, "noise_fraction": noise_fraction}
         moments = noise_variance, noise_pseudo_variance, mean
         super().__init__(kernel, *moments, likelihood=likelihood, **kwargs)
         self.likelihood, real = likelihood, self.variable_dtype
@@ -216,9 +223,11 @@ class ExactGP(MaximumLikelihoodGP):
 
     def data_log_likelihood(self, data: Data) -> tf.Tensor:
         """The log marginal likelihood of each series, `[B]`, by the factor of their covariance."""
-        normal, correction = self._sites.find(data) if self._sites.are_needed else (data, None)
-        value = self._process.log_likelihood(normal, *self._covariance_and_factor(normal))
-        return value if correction is None else value + correction
+        if self._process.noise_is_of_samples:
+            return self._process.log_likelihood(data, *self._covariance_and_factor(data))
+        data, correction = self._sites.find(data)
+        factor = self._covariance_and_factor(data)
+        return self._process.log_likelihood(data, *factor) + correction
 
     def rounding_noise(self, data: Data) -> tf.Tensor:
         """The rounding error of the eigenvalues of the covariance of data, in squared units.

@@ -86,6 +86,11 @@ def check_measured(gp: Any, data: Data) -> None:
         raise ValueError(
             f"observed and widths are of data in normal noise, not under {likelihood!r}"
         )
+    if gp.observation_model.noise_fraction is not None:
+        raise ValueError(
+            "noise_fraction is of samples of the value, whose noise follows it: leave observed and "
+            "widths out, or give noise_variance"
+        )
     if tf.executing_eagerly():
         check_functional(gp.kernel, data.functional, data.x)
 
@@ -208,11 +213,9 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     squares = scales.output_sizes**2 if gp.noise_is_by_output else np.full(len(variances), square)
     least = int(np.argmin(variances / squares))
     noise, square = float(variances[least]), float(squares[least])
-    known_noise = 0.0
-    if data.noise.variance is not None:
-        known_noise = float(np.min(gp.observation_model.known_noise_variance(data.noise.variance)))
+    total_noise = float(np.min(gp.observation_model.noise_variances(data.noise)))
     is_free = not gp.noise_variance.fixed
-    if is_free and noise + known_noise < _NO_NOISE * square:
+    if is_free and total_noise < _NO_NOISE * square:
         remedy = (
             "the data have none, or too few points to tell"
             if gp.has_weak_prior
@@ -454,7 +457,8 @@ def _varying_power(x: np.ndarray, e: np.ndarray, level: float) -> tuple[str, np.
             f"have {ratio:.2g} times the power that the model predicts "
             f"{in_words(stretches, places)}, and {elsewhere:.2g} times elsewhere: its regions are "
             f"too {regions} there{beyond}, so fit stretches by themselves, or give groups of noise "
-            "(noise_variance=[None, None], noise_groups)"
+            "(noise_variance=[None, None], noise_groups), or noise that follows the signal "
+            "(noise_fraction=None)"
         )
         return words, np.isin(np.arange(len(x)), order[inside])
     return "", np.zeros(len(x), bool)

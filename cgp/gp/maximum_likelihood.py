@@ -11,7 +11,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.autograph import as_it_stands
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import Data, StoredData, arrays_of, saved_data
+from cgp.gp.data import Data, StoredData
 from cgp.gp.fit_checks import (
     check_measured,
     check_none_is_of_one_x,
@@ -23,9 +23,11 @@ from cgp.gp.measurements import Measurements
 from cgp.gp.sampling.density import Coordinates, attached, values_and_gradients
 from cgp.gp.sampling.nuts import Sampler
 from cgp.gp.sampling.parameter_draws import ParameterDraws, draw_parameters
+from cgp.gp.saved_data import arrays_of, saved_data
+from cgp.gp.site_approximation import SiteApproximation
 from cgp.gp.starts import (
-    best_of_restarts,
     check_has_starts,
+    descend,
     log_weak_prior,
     residual_power,
     start_from_first,
@@ -55,18 +57,21 @@ class MaximumLikelihoodGP(GaussianProcess):
     `call((x, z))` adds their loss, from which the errors of the hyperparameters follow.
     """
 
+    _sites: SiteApproximation
+    _noise_may_follow_signal = True
+
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._stored = StoredData(self.variable_dtype, self._stored_form[0])
+        self._stored = StoredData(self.variable_dtype, *self._stored_form[:-1])
         if self._with_priors or self.has_weak_prior:
             self.batch_count = tf.Variable(
                 tf.ones([], self.variable_dtype), trainable=False, name="batch_count"
             )
 
     @property
-    def _stored_form(self) -> tuple[int | None, int]:
-        """The number of noise groups that stored data tell, and their rows for each series."""
-        return self._group_count, 1
+    def _stored_form(self) -> tuple[int | None, bool, int]:
+        """Of stored data: noise groups, whether noise follows the signal, and rows of a series."""
+        return self._group_count, self._process.noise_fraction is not None, 1
 
     def check_data(self, data: Data) -> None:
         """Raises for data that likelihood, kernel or mean refuse."""
@@ -86,6 +91,10 @@ class MaximumLikelihoodGP(GaussianProcess):
     def _recall(self, data: Data) -> None:
         """Takes in data from a file, whose hyperparameters may be loaded later."""
         raise NotImplementedError
+
+    def with_signal_power(self, data: Data) -> Data:
+        """The data with the power of the signal, where noise follows it."""
+        return data if self._process.noise_fraction is None else self._sites.find(data).data
 
     def data_log_likelihood(self, data: Data) -> tf.Tensor:
         """The log likelihood of each series, `[B]`, differentiable."""
@@ -161,7 +170,8 @@ class MaximumLikelihoodGP(GaussianProcess):
         """
         noise = self.noise_arguments(noise_variance, noise_groups)
         measurements = Measurements(observed, widths)
-        self._condition(self._validated(x, z, missing, noise, measurements))
+        data = self._validated(x, z, missing, noise, measurements)
+        self._condition(self.with_signal_power(data))
 
     # Data belong together here, and are no samples of a batch: the signatures are not Keras's.
 
@@ -195,20 +205,19 @@ class MaximumLikelihoodGP(GaussianProcess):
         A model that has not been compiled learns by `cgp.optimizers.LBFGS`.
 
         A likelihood has many maxima: for a frequency one at each side lobe, for two length scales
-        one where they are exchanged. `restarts` is the number of fits, from the present values and
-        from others drawn around the scales of the data; the best is kept.
+        one where they are exchanged. `restarts` fits start from the present values and from others
+        drawn around the scales of the data; the best is kept.
 
         Many series of different lengths, or more than fit into memory, come as a dataset of pairs
-        `(x, z)`, or as a list of such pairs with an `engine`. They share the hyperparameters, which
-        are learned from all; none is taken in, and data taken in before stay.
+        `(x, z)`, or as a list of such pairs with an `engine`. All teach the shared hyperparameters;
+        none is taken in, and data taken in before stay.
 
         Args:
             x: Inputs, as for `condition`; or a `tf.data.Dataset` of pairs `(x, z)`; or, with an
                 engine, a list of pairs or of items that the engine turns into pairs.
             z: Complex targets, as for `condition`; None for a dataset or a list.
             batch_size: None: every step of this model uses all data.
-            epochs: Gradient steps, 1 if None; with `cgp.optimizers.LBFGS` the largest number of
-                iterations, None running to convergence.
+            epochs: Gradient steps, 1 if None; of `LBFGS` the most iterations, None for no limit.
             verbose: 0, 1, 2 or "auto", as for `cgp.Model.fit`.
             callbacks: Keras callbacks.
             missing: As for `condition`.
@@ -216,8 +225,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             noise_groups: As for `condition`.
             observed: As for `condition`. Values left out are started from samples of the value.
             widths: As for `condition`.
-            validation_data: Another series, `(x, z)`, or a dataset of pairs, whose loss under the
-                same hyperparameters is "val_loss" of the history.
+            validation_data: A series `(x, z)`, or a dataset of pairs, whose loss is "val_loss".
             validation_freq: The number of epochs from one validation to the next.
             initial_epoch: The number of the first epoch.
             restarts: The number of fits, of which the best is kept; more than 1 under
@@ -283,18 +291,22 @@ class MaximumLikelihoodGP(GaussianProcess):
         with undone_on_error(self):
             scales = start_left_out(self, data)
             self.check_data(data)
-            optima = []
-            if restarts != 1:
-                optima = best_of_restarts(self, data, scales, restarts, seed, epochs, verbose)
-            self._condition(data)
+            weighed, optima = descend(self, data, scales, restarts, seed, epochs, verbose)
+            self._condition(self.with_signal_power(weighed))
+        dataset = dataset if weighed is data else self._dataset(weighed)
         history = super().fit(dataset, **fit_arguments)
         history.optima = optima
+        if self._process.noise_fraction is not None:
+            weighed = self.with_signal_power(data)
+            self._condition(weighed)
         if not history.diverged:  # which has been said
-            warn_of_fit(self, data)
+            warn_of_fit(self, weighed)
         return history
 
     def _fit_many_series(self, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.History:
         """Learns from batches of series, none of which are taken in; as `cgp.Model.fit`."""
+        if self._process.noise_fraction is not None:
+            raise ValueError("noise_fraction needs fit(x, z), of series of one length")
         many = f"a {type(self).__name__}, which learns on many machines by an engine,"
         require_one_replica(self, many)
         if engine is not None:
@@ -470,9 +482,8 @@ class MaximumLikelihoodGP(GaussianProcess):
     ) -> np.ndarray:
         """The covariance of the learned hyperparameters, by Laplace's approximation.
 
-        From the Hessian of the negative log marginal likelihood, priors included, at the present
-        values, which should be its minimum: fit to convergence first, with `cgp.optimizers.LBFGS`.
-        It takes some three evaluations of the loss for each hyperparameter.
+        From the Hessian of the loss, priors included, at the present values, which should be its
+        minimum: fit to convergence first. It takes some three evaluations for each hyperparameter.
 
         Args:
             verbose: 0 is silent, 1 a progress bar; "auto" is one in a terminal or a notebook.
@@ -499,30 +510,22 @@ class MaximumLikelihoodGP(GaussianProcess):
 
         Estimates are normal about the truth with these errors when there are many data. Estimates
         from few data are not, and for a positive value they are skewed: give its interval on the
-        log scale, where its error is error / value. In 400 simulated series of N points 0.5 apart,
-        a Matérn-3/2 signal of lengthscale 3 on a carrier in noise, (estimate − truth) / error had
-
-        | standard deviation of      | N = 40 | N = 80 | N = 160 |
-        |----------------------------|--------|--------|---------|
-        | variance                   | 1.49   | 1.29   | 1.22    |
-        | log of variance            | 1.02   | 1.08   | 1.10    |
-        | log of lengthscale         | 0.93   | 1.04   | 1.01    |
-        | frequency                  | 1.10   | 1.06   | 0.98    |
-        | noise variance             | 1.07   | 1.01   | 1.02    |
-
-        (250 series at N = 160; each figure ± 0.05). The expected Fisher information gives the same
-        within 0.04. In 300 harder series, of 40 points 1.0 apart in noise of half the variance of
-        the signal, the frequency had 1.52, and the signed root of its profile likelihood ratio
-        1.11: where an interval from few data matters, take it from that ratio.
+        log scale, where its error is error / value. In 400 simulated series of 40 to 160 points,
+        0.5 apart, of a Matérn-3/2 signal of lengthscale 3 on a carrier in noise, the standard
+        deviation of (estimate − truth) / error was 1.5 to 1.2 for the variance and 0.93 to 1.10 for
+        all else, the logarithm of the variance included (each ± 0.05). In 300 harder series, of 40
+        points 1.0 apart in noise of half the variance of the signal, the frequency had 1.52, and
+        the signed root of its profile likelihood ratio 1.11: where an interval from few data
+        matters, take it from that ratio.
 
         Args:
             verbose: As for `parameter_covariance`.
 
         Returns:
             NumPy arrays by name; for a complex value, the errors of its real and imaginary part as
-            one complex number. NaN, with a warning, for a value at the edge of the unit disk,
-            |c| = 1, where estimates are not normal for any number of data, and for elements of a
-            positive vector that have gone to zero; the other errors hold with these values fixed.
+            one complex number. NaN, with a warning, at the edge of the unit disk, |c| = 1, where
+            estimates are not normal for any number of data, and for elements of a positive vector
+            that have gone to zero; the other errors hold with these values fixed.
         """
         return laplace.errors_by_name(self.parameters(), self.parameter_covariance(verbose))
 
@@ -534,9 +537,9 @@ class MaximumLikelihoodGP(GaussianProcess):
         the log of a density over the unconstrained weights. It is NaN where the covariance of the
         data is not positive definite. No variable of the model changes.
 
-        The priors of the model are included and, for a noise variance that was left out, the weak
-        one of `fit`. The weak priors that `sample_parameters` adds for hyperparameters without any
-        are not: a likelihood alone may have no finite integral, so give priors to sample from it.
+        The priors of the model are included, and the weak one of a noise variance that was left
+        out, but not those that `sample_parameters` adds: a likelihood alone may have no finite
+        integral, so give priors to sample from it.
 
         Args:
             weights: Values of `trainable_variables`, in their order, each `[..., *shape]` with the
@@ -581,9 +584,8 @@ class MaximumLikelihoodGP(GaussianProcess):
     ) -> ParameterDraws:
         """Draws hyperparameters from their posterior, given the data taken in.
 
-        With few data a likelihood is wide, and predictions at the best value of a length scale or a
-        noise variance are overconfident. `draws.predict(x)` averages predictions over the draws
-        instead.
+        With few data predictions at the best hyperparameters are overconfident. `draws.predict(x)`
+        averages predictions over the draws instead.
 
         The No-U-Turn sampler of TensorFlow Probability starts around the present values: fit first,
         or the warm-up has to find the maximum. Where there are several maxima the draws are about
@@ -600,14 +602,12 @@ class MaximumLikelihoodGP(GaussianProcess):
                 seconds, in a terminal or a notebook.
 
         Raises:
-            ValueError: No data, or all of them missing; nothing to draw; weights that belong to no
-                hyperparameter; hyperparameters at which the likelihood has no value; numbers that
-                are not whole, or negative.
+            ValueError: No data, or all of them missing; nothing to draw; weights of no
+                hyperparameter; a likelihood without a value; numbers not whole, or negative.
 
         Warns:
-            RuntimeWarning: Chains that disagree, an R-hat above 1.01; fewer than 100 effective
-                draws a chain; chains that never moved, or accepted less than 0.2 of their
-                proposals; divergences: the draws do not represent the posterior yet.
+            RuntimeWarning: An R-hat above 1.01; fewer than 100 effective draws a chain; less than
+                0.2 of proposals accepted; divergences: the draws are not yet of the posterior.
 
         Example:
             >>> import numpy as np, cgp

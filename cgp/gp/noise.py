@@ -4,7 +4,8 @@ The noise variance of a sample is the learned one of its group plus its known pa
 multiple of that, `noise_scale`. Both arguments,
 `noise_variance` and `noise_groups`, come with the data, and stay with them when these are sorted,
 joined, dropped, stored and saved. `NoiseArguments` has them as the user passed them, `SampleNoise`
-as checked tensors.
+as checked tensors. Noise that follows the signal adds `noise_fraction² E|f|²` (see
+`cgp.gp.signal_power`).
 """
 
 from collections.abc import Callable
@@ -33,6 +34,8 @@ class SampleNoise(NamedTuple):
     data that stand for data of another likelihood (see `cgp.gp.site_approximation`)."""
     total_pseudo_variance: tf.Tensor | None = None
     """All of `E[n²]`, complex, `[B, N]`, beside a total variance; None if zero."""
+    signal_power: tf.Tensor | None = None
+    """`E|f|²` of the signal at the sample, real, `[B, N]`, for noise that is a fraction of it."""
 
     @property
     def is_common(self) -> bool:
@@ -287,13 +290,16 @@ def joined_noise(blocks: list[tuple[SampleNoise, int]], real_dtype: tf.DType) ->
 
 
 def noise_parameters(
-    variance: ArrayLike | None, pseudo_variance: complex, scale: float | None
+    variance: ArrayLike | None,
+    pseudo_variance: complex,
+    scale: float | None,
+    fraction: float | None,
 ) -> dict:
     """Initial values and constraints of the hyperparameters of the noise, by name.
 
     The variance is None if it was left out, or has a value for each group; the pseudo-variance
-    belongs to the first. A scale of 1 is no hyperparameter, and None is one that was left out.
-    Raises where no noise has both moments.
+    belongs to the first. A scale of 1 or a fraction of 0 is no hyperparameter, and None is one that
+    was left out. Raises where no noise has both moments.
     """
     constraint = POSITIVE
     if variance is not None and np.ndim(variance) == 1 and is_left_out(variance):
@@ -306,6 +312,8 @@ def noise_parameters(
     parameters = {"noise_variance": (variance, constraint)}
     if scale is None or one_number(scale, "noise_scale") != 1.0:
         parameters["noise_scale"] = (scale, POSITIVE)
+    if fraction is None or one_number(fraction, "noise_fraction") != 0.0:
+        parameters["noise_fraction"] = (fraction, POSITIVE)
     if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":
         raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")
     if pseudo_variance != 0 and variance is None:

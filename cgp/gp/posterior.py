@@ -327,6 +327,7 @@ def of_signal(
     marginal = clipped(marginal)
     if noise is None:
         return Posterior(mean, marginal, joint, process.form, scale)
+    noise = process.following(noise, mean, marginal)
 
     def observed_joint() -> tf.Tensor:
         moments = process.form.moments(joint())

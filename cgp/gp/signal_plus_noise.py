@@ -44,6 +44,8 @@ class SignalPlusNoise:
         noise_circularity: `E[n²] / E|n|²` of the learned part, or None for circular noise. The
             known part is circular.
         noise_scale: What the known part is multiplied by, or None for 1.
+        noise_fraction: The deviation of the noise that follows the signal, over `|f|`, or None for
+            none. It is circular.
         by_point: Whether the working coordinates of data come point after point, for factors that
             gain and lose points at the end; the composite has all real parts first otherwise. New
             points of predictions keep the order of the form.
@@ -57,6 +59,7 @@ class SignalPlusNoise:
         noise_variance: Parameter,
         noise_circularity: Parameter | None,
         noise_scale: Parameter | None = None,
+        noise_fraction: Parameter | None = None,
         by_point: bool = False,
         likelihood: Likelihood | None = None,
     ):
@@ -64,7 +67,7 @@ class SignalPlusNoise:
         of_kernel = (p for layer in kernel.walk() for p in layer.own_parameters)
         self._left_out_at_first = tuple(p for p in of_kernel if p.initial is None)
         self.noise_variance, self.noise_circularity = noise_variance, noise_circularity
-        self.noise_scale = noise_scale
+        self.noise_scale, self.noise_fraction = noise_scale, noise_fraction
         self._has_real_coefficients = mean is not None and mean.has_real_coefficients
         self.likelihood = likelihood
         self.is_proper = (
@@ -87,18 +90,28 @@ class SignalPlusNoise:
         return tuple(self.noise_variance.variable.shape) == (self.outputs,)
 
     @property
+    def noise_is_of_samples(self) -> bool:
+        """Whether the noise of a sample is normal, and does not depend on the signal."""
+        return self.likelihood is None and self.noise_fraction is None
+
+    @property
     def weights(self) -> list[keras.Variable]:
         """The weights that covariances of observations depend on.
 
         The weights of the mean are included only under a likelihood, whose normal noise depends on
         the signal.
         """
-        of_noise = self.noise_variance, self.noise_circularity, self.noise_scale
-        noise = [p for p in of_noise if p is not None]
         mean = None if self.likelihood is None else self._mean_function
         of_mean = [] if mean is None else mean.weights
-        weights = [*(v for p in noise for v in p.variables), *self._covariance_function.weights]
-        return [*weights, *of_mean]
+        of_noise = [v for p in self._noise_parameters for v in p.variables]
+        return [*of_noise, *self._covariance_function.weights, *of_mean]
+
+    @property
+    def _noise_parameters(self) -> list[Parameter]:
+        """The hyperparameters of the noise."""
+        variance, circularity = self.noise_variance, self.noise_circularity
+        parameters = variance, circularity, self.noise_scale, self.noise_fraction
+        return [p for p in parameters if p is not None]
 
     # All computations read kernel, mean and noise here, so that none of them uses the placeholder
     # of a hyperparameter that was left out.
@@ -121,21 +134,20 @@ class SignalPlusNoise:
 
     def learned_noise_variance(self) -> tf.Tensor:
         """The learned part of the noise variance, a number or `[G]`; errors as for `kernel`."""
-        if self.noise_variance.is_left_out:
-            self._refuse_left_out()
-        return self.noise_variance.value
+        return self._value_of(self.noise_variance)
 
     def known_noise_variance(self, variance: Any) -> Any:
         """The known part of noise variances, times its learned scale; errors as for `kernel`."""
-        if self.noise_scale is None:
-            return variance
-        if self.noise_scale.is_left_out:
+        return variance if self.noise_scale is None else self._value_of(self.noise_scale) * variance
+
+    def _value_of(self, parameter: Parameter) -> tf.Tensor:
+        if parameter.is_left_out:
             self._refuse_left_out()
-        return self.noise_scale.value * variance
+        return parameter.value
 
     def left_out(self) -> list[Parameter]:
         """The hyperparameters that were left out, and that no fit has initialised yet."""
-        of_noise = [p for p in (self.noise_variance, self.noise_scale) if p and p.is_left_out]
+        of_noise = [p for p in self._noise_parameters if p.is_left_out]
         of_mean = [] if self._mean_function is None else self._mean_function.left_out()
         return [*self._covariance_function.left_out(), *of_noise, *of_mean]
 
@@ -152,8 +164,8 @@ class SignalPlusNoise:
             for _, layer in layers
         }
         examples = [f"{kind}({', '.join(names)})" for kind, names in arguments.items() if names]
-        for parameter in (self.noise_variance, self.noise_scale):
-            if parameter is not None and id(parameter) in left_out:
+        for parameter in self._noise_parameters:
+            if id(parameter) in left_out:
                 names.append(parameter.name)
                 examples.append(f"{parameter.name}=...")
         raise ValueError(
@@ -199,12 +211,27 @@ class SignalPlusNoise:
         variance = learned = as_complex(learned)
         if noise.variance is not None:
             variance += as_complex(self.known_noise_variance(noise.variance))
+        if self.noise_fraction is not None:
+            if noise.signal_power is None:
+                raise ValueError(
+                    "noise_fraction is of samples that fit or condition takes in, and of "
+                    "predictions given these: step, process and other methods have no noise that "
+                    "follows the signal"
+                )
+            fraction = self._value_of(self.noise_fraction)
+            variance += as_complex(tf.square(fraction) * noise.signal_power)
         if self.noise_circularity is not None:
             c = moments.c_or_zeros() + learned * self.noise_circularity.value
         k += variance
         if c is not None and not noise.is_common:
             c += tf.zeros_like(k)  # of each series, where k is
         return SecondMoments(k, c)
+
+    def following(self, noise: SampleNoise, mean: tf.Tensor, moments: SecondMoments) -> SampleNoise:
+        """The noise of observations of a signal of this mean and these moments about it."""
+        if self.noise_fraction is None:
+            return noise
+        return noise._replace(signal_power=squared_modulus(mean) + tf.math.real(moments.k))
 
     def noise_variances(self, noise: SampleNoise) -> tf.Tensor:
         """The noise variances of samples, real, of a shape that broadcasts against theirs."""

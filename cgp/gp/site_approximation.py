@@ -1,5 +1,7 @@
 """The normal data that stand for data of another likelihood, at the present hyperparameters.
 
+For data in normal noise these are the data; noise that follows the signal gets the power of that.
+
 Each sample is replaced by its site (see `cgp.likelihoods.base`): a value of the signal with normal
 noise of its own. Sites and posterior are iterated in turns: the posterior given the sites, the
 sites given the posterior at the samples. Where both agree, the approximate log likelihood is
@@ -18,6 +20,7 @@ from cgp.gp.data import Data, StoredData, empty_variable
 from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.signal_power import with_signal_power
 from cgp.likelihoods.base import Likelihood, Moments, Site, between
 from cgp.linalg.arguments import as_complex
 from cgp.statespace.compiled import graph_of
@@ -158,6 +161,7 @@ class SiteApproximation(tf.Module):
         self._process, self._stored, self._posterior = process, stored, posterior
         self.are_needed = process.likelihood is not None
         self._compiled = graph_of(self._converged_by_core)
+        self._compiled_power = graph_of(self._with_power_by_core)
         if self.are_needed:
             self._z = empty_variable(2, stored.z.dtype)
             self._variance = empty_variable(2, stored.x.dtype)
@@ -169,10 +173,11 @@ class SiteApproximation(tf.Module):
         Eagerly a ValueError for data that the likelihood cannot have, or where no sites agree with
         their posterior; in a graph the correction is then NaN.
         """
-        likelihood = self._process.likelihood
+        likelihood, eagerly = self._process.likelihood, tf.executing_eagerly()
         if likelihood is None or data.noise.total_variance is not None:
+            if self._process.noise_fraction is not None and data.noise.signal_power is None:
+                data = (self._compiled_power if eagerly else self._with_power)(data)
             return NormalData(data, tf.zeros([], data.x.dtype))
-        eagerly = tf.executing_eagerly()
         if eagerly:
             likelihood.check(data.z.numpy())
         change, site, q = (self._compiled if eagerly else self._converged)(data)
@@ -186,6 +191,14 @@ class SiteApproximation(tf.Module):
         update = _SiteUpdate(self._process, data)
         lost = tf.cast(tf.where(failed, np.nan, 0.0), change.dtype)
         return NormalData(update.normal(site), update.correction(site, q) + lost)
+
+    def _with_power_by_core(self, data: Data) -> Data:
+        """`_with_power` in a graph of its own, as for `_converged_by_core`."""
+        with native.own_graph():
+            return self._with_power(data)
+
+    def _with_power(self, data: Data) -> Data:
+        return with_signal_power(self._process, data, self._posterior)
 
     def _converged_by_core(self, data: Data) -> tuple[tf.Tensor, Site, Moments]:
         """`_converged` in a graph of its own, in which the compiled core may filter and smooth."""

@@ -18,6 +18,7 @@ from cgp.gp.data import Data
 from cgp.gp.means import Mean, Outputs
 from cgp.gp.outputs import series_of_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.signal_power import with_power_of_data
 from cgp.kernels import Kernel, Sum, White
 from cgp.kernels.base import Product
 from cgp.kernels.data_scales import DataScales, StartRules, series_means
@@ -25,6 +26,7 @@ from cgp.kernels.rotation import Rotation
 from cgp.linalg.arguments import ArrayLike, as_complex, generator_of, squared_modulus
 from cgp.training.lbfgs import search
 from cgp.training.objective import Objective
+from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import POSITIVE, REAL, Parameter
 
 FAR = 100.0  # |mean|² over the variance, for an offset
@@ -36,6 +38,8 @@ _OPPOSITE = 30.0  # power near the opposite frequency, over power near the frequ
 _MOST_POWER = 0.5  # of all power, near the opposite frequency
 _ROUNDING = 16.0  # units in the last place of z, below which nothing but rounding is left
 _CANDIDATES = 16  # points evaluated for each descent
+_MOST_ROUNDS = 20  # of the power of the signal and hyperparameters
+_SETTLED = 1e-3  # of a noise variance: its change in the last round
 
 
 @contextlib.contextmanager
@@ -183,6 +187,43 @@ def best_of_restarts(
     return descriptions[::-1]
 
 
+def descend(
+    gp: Any,
+    data: Data,
+    scales: DataScales,
+    restarts: int,
+    seed: int,
+    cap: int | None,
+    verbose: int | str,
+) -> tuple[Data, list[dict[str, Any]]]:
+    """Fits from several starts, and until the power of the signal settles where noise follows it.
+
+    Arguments as for `best_of_restarts`. Returns the data, with that power, and the optima of all
+    starts; there are none, and nothing is fitted, of one start without such noise.
+    """
+    process = gp.observation_model
+    if process.noise_fraction is None or not isinstance(gp.optimizer, LBFGS):
+        if restarts == 1:
+            return data, []
+        return data, best_of_restarts(gp, data, scales, restarts, seed, cap, verbose)
+    weighed = with_power_of_data(data)
+    optima = best_of_restarts(gp, weighed, scales, restarts, seed, cap, verbose)
+    for _ in range(_MOST_ROUNDS):
+        before, weighed = weighed, gp.with_signal_power(data)
+        variances = [process.noise_variances(d.noise) for d in (weighed, before)]
+        change = tf.where(data.present, tf.math.log(variances[0] / variances[1]), 0.0)
+        if float(tf.reduce_max(tf.abs(change))) < _SETTLED:
+            return weighed, optima
+        best_of_restarts(gp, weighed, scales, 1, seed, cap, verbose)
+    warnings.warn(
+        f"noise variances that follow the signal have not settled in {_MOST_ROUNDS} rounds: the "
+        f"last changed one by a factor of {float(np.exp(np.max(np.abs(change)))):.3g}",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return weighed, optima
+
+
 def candidates(gp: Any, scales: DataScales, count: int, seed: int) -> list[np.ndarray]:
     """Points from which fits may start, drawn around the scales of data, the same for one seed.
 
@@ -219,6 +260,8 @@ def overall_scale(gp: Any, data: Data) -> np.ndarray | None:
     parameters, noise_scale = gp.kernel.scale_parameters(), gp.observation_model.noise_scale
     if getattr(gp, "band", None) is not None:  # the loss has fewer terms than points
         return None
+    if gp.observation_model.noise_fraction is not None:  # whose square is the scale
+        return None
     if parameters is None or (data.noise.variance is not None and noise_scale is None):
         return None
     of_noise = (gp.noise_variance,) if noise_scale is None else (gp.noise_variance, noise_scale)
@@ -253,6 +296,9 @@ def _starts(
     scale = gp.observation_model.noise_scale
     if scale is not None and is_chosen(scale):
         yield scale, rules.noise_variance() / rules.scales.known_noise
+    fraction = gp.observation_model.noise_fraction
+    if fraction is not None and is_chosen(fraction):
+        yield fraction, np.sqrt(rules.noise_variance() / rules.scales.total)
     for parameter, start in gp.kernel.starts(rules, rules.scales.total, is_chosen):
         if start is None and rules.draw is not None and parameter.constraint is POSITIVE:
             start = rules.scattered(1.0, 2.0) * parameter.numpy()

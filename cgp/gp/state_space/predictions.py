@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.forms import SecondMoments
 from cgp.distributions.marginals import Marginals
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
@@ -137,11 +138,14 @@ def drawn(
     new = tf.broadcast_to(series.new, [count, *series.new.shape])
     states = form.split(tf.gather(states, new, batch_dims=2))
     draws = tf.linalg.matvec(series.H, states)
-    if noise is not None:
-        noise = noise.map(lambda a: by_outputs(a, process.outputs))
-        factor = semidefinite_factor(DiscretizedProcess(process).noise(noise))
-        draws += tf.linalg.matvec(factor, white(tf.shape(draws), of_noise, draws.dtype))
-    return process.plus_function(side_by_side(form.join(draws)), points_of(process, x))
+    signal = process.plus_function(side_by_side(form.join(draws)), points_of(process, x))
+    if noise is None:
+        return signal
+    certain = SecondMoments(tf.zeros_like(signal), None)
+    noise = process.following(noise, signal, certain).map(lambda a: by_outputs(a, process.outputs))
+    factor = semidefinite_factor(DiscretizedProcess(process).noise(noise))
+    errors = tf.linalg.matvec(factor, white(tf.shape(draws), of_noise, draws.dtype))
+    return signal + side_by_side(form.join(errors))
 
 
 def forecasts(
@@ -177,16 +181,17 @@ def forecasts(
     marginal = form.moments(covariance).map(tf.linalg.diag_part)
     if outputs is None:
         marginal = marginal.map(lambda a: a[..., 0])
-    if noise is not None:
-        noise = noise.map(lambda a: by_outputs(a, outputs))
-        marginal = process.with_noise(marginal, noise)
     shape = tf.shape(mean)
     ahead = tf.reshape(places + steps, [tf.shape(places)[0], -1, 1])
     mean = tf.reshape(mean, [shape[0], -1])
     mean = process.plus_function(mean, points_of(process, ahead))
+    mean = tf.reshape(mean, shape)
+    if noise is not None:
+        noise = noise.map(lambda a: by_outputs(a, outputs))
+        marginal = process.with_noise(marginal, process.following(noise, mean, marginal))
     in_data_order = tf.broadcast_to(tf.argsort(order, axis=-1), [shape[0], shape[1]])
     variance = tf.math.real(marginal.k) + tf.zeros(shape, horizons.dtype)
     pseudo_variance = marginal.c_or_zeros() + tf.zeros(shape, mean.dtype)
-    moments = Marginals(tf.reshape(mean, shape), variance, pseudo_variance)
+    moments = Marginals(mean, variance, pseudo_variance)
     moments = moments.map(lambda a: tf.gather(a, in_data_order, batch_dims=1))
     return moments.map(lambda a: data.unpacked(a).numpy())._asdict()

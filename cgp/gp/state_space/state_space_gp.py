@@ -12,13 +12,14 @@ from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form
 from cgp.distributions.marginals import Marginals, Step
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, HeldData, checked_points, flattened
+from cgp.gp.data import Data, checked_points, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments
 from cgp.gp.outputs import by_outputs, points_of_outputs
 from cgp.gp.posterior import Posterior, prior
 from cgp.gp.sampling.laplace_average import averaged_posterior
+from cgp.gp.saved_data import HeldData
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.gp.state_space import whittle
@@ -66,25 +67,22 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     Methods, and arguments that are not listed, are as for `ExactGP`; `step` also updates the
     posterior one sample at a time. A stream holds only its latest 500 to 1000 samples and the state
-    before them. After a change of hyperparameters that state has no meaning: only the samples held
-    then count, and a warning says so. Series whose samples come at different places are streamed
-    together with NaN at the places of the others, which changes nothing for a series.
+    before them, which a change of hyperparameters drops, with a warning. Series whose samples come
+    at different places are streamed together with NaN at the places of the others.
 
     A long regular series is learned from faster by the debiased Whittle likelihood, in O(N log N)
-    whatever the kernel, from all frequencies or from a band of them (see
-    `cgp.gp.state_space.whittle`). `fit` and `log_marginal_likelihood` then want x in order and at
-    equal steps, NaN where samples are missing. It takes frequencies for independent, which they
-    nearly are: estimates are unbiased, and `parameter_errors`, from its curvature, are within a
-    tenth of their spread (with a band, of estimates from that band). Where many samples are
-    missing, or leakage fills most of the spectrum, the exact likelihood has smaller errors.
-    Predictions, and `step`, stay exact.
+    whatever the kernel, from all frequencies or a band (see `cgp.gp.state_space.whittle`). `fit`
+    and `log_marginal_likelihood` then want x in order and at equal steps, NaN where samples are
+    missing. Estimates are unbiased, and `parameter_errors` within a tenth of their spread. Where
+    many samples are missing, or leakage fills most of the spectrum, the exact likelihood has
+    smaller errors. Predictions, and `step`, stay exact.
 
     Args:
         kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
         mean: A mean of `cgp.means`, or None for zero; no marginalised trend.
+        noise_fraction: As for `ExactGP`; samples are then not taken in one at a time.
         likelihood: The likelihood to learn from: "exact"; "whittle", for a stationary kernel; or a
-            likelihood of `cgp.likelihoods`, as for `ExactGP`, for data that are not the signal plus
-            normal noise. Samples are then not taken in one at a time.
+            likelihood of `cgp.likelihoods`, as for `ExactGP`, likewise without `step`.
         band: The lowest and the highest frequency that the Whittle likelihood counts, in cycles per
             unit of x; symmetric, `(-high, high)`, for an improper process. None for all.
         horizon: How many samples before the latest one of a stream are kept as steps, so that
@@ -95,9 +93,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     Raises:
         TypeError: Not a kernel, or dtypes that differ.
-        ValueError: A kernel that is not Markov; the message names the part that is not. A
-            marginalised mean, or a noise pseudo-variance above the noise variance. An unknown
-            likelihood, "whittle" for a kernel that is not stationary, or an invalid band.
+        ValueError: A kernel that is not Markov; the message names the part. A marginalised mean, or
+            a noise pseudo-variance above the noise variance. An unknown likelihood, "whittle" for
+            a kernel that is not stationary, or an invalid band.
 
     Example:
         >>> import numpy as np
@@ -119,6 +117,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         mean: Mean | None = None,
         *,
         noise_scale: float | None = 1.0,
+        noise_fraction: float | None = 0.0,
         likelihood: str | Likelihood = "exact",
         band: Sequence[float] | None = None,
         parallel: bool = False,
@@ -135,8 +134,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
                 "kernels of large variance, Constant and IntegratedRandomWalk"
             )
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
+        kwargs |= {"noise_scale": noise_scale, "noise_fraction": noise_fraction}
         kwargs["likelihood"] = None if isinstance(likelihood, str) else likelihood
-        kwargs["noise_scale"] = noise_scale
         super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
         if kernel.outputs is not None and likelihood != "exact":
             raise ValueError(f'outputs need likelihood="exact" or an ExactGP, got {likelihood!r}')
@@ -165,8 +164,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     def check_data(self, data: Data) -> None:
         """Raises for data that are not over a line, or that kernel or mean refuse."""
-        x = data.x[..., :-1] if self.kernel.outputs else data.x
-        got = x.shape[-1]
+        got = (data.x[..., :-1] if self.kernel.outputs else data.x).shape[-1]
         if got not in (1, None):
             raise ValueError(f"a StateSpaceGP is over a line: x must have one dimension, got {got}")
         super().check_data(data)
@@ -191,9 +189,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
             confirm(self)
 
     @property
-    def _stored_form(self) -> tuple[int | None, int]:
-        groups = None if self.noise_is_by_output else self._group_count  # which the rows tell
-        return groups, self.kernel.outputs or 1
+    def _stored_form(self) -> tuple[int | None, bool, int]:
+        groups, follows_signal, _ = super()._stored_form
+        groups = None if self.noise_is_by_output else groups  # which the rows tell
+        return groups, follows_signal, self.kernel.outputs or 1
 
     def _in_rows(self, data: Data) -> Data:
         """Data as the state space has them: a row for each output."""
@@ -227,7 +226,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
     # --- data of another likelihood --------------------------------------------------------------
 
     def _at_samples(self, normal: Data) -> Posterior:
-        return self._smoothed(normal, normal.x, None)
+        rows = self._in_rows(normal)
+        return self._smoothed(rows, rows.x, None)
 
     def _renew_sites(self) -> None:
         """The post-gradient update: the sites of the data at the present hyperparameters."""
@@ -251,15 +251,14 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return super()._dataset(data)
 
     def _check_whittle(self, data: Data) -> None:
-        if self.likelihood == "whittle":
+        if self.likelihood == "whittle" and tf.executing_eagerly():
             learned = sum(v.shape.num_elements() for v in self.trainable_variables)
             whittle.check_series(data, self.band, learned)
 
     def data_log_likelihood(self, data: Data) -> tf.Tensor:
         """The log marginal likelihood of each series, `[B]`, by a filter or by Whittle's method."""
+        self._check_whittle(data)
         if self.likelihood == "whittle":
-            if tf.executing_eagerly():
-                self._check_whittle(data)
             return whittle.log_likelihood(self._process, data, self.band)
         process, (data, correction) = self._process, self._sites.find(data)
         of_signal = collapsed(process, data)
@@ -287,8 +286,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
         Returns:
             A `ComplexNormal` of `[..., M]`, as for `ExactGP.posterior`. Means and variances take
-            O(N + M) and are differentiable once; the covariance takes O(M²) more, on demand and
-            outside of graphs alone, and is not differentiable.
+            O(N + M) and are differentiable once; the covariance takes O(M²) more, outside of graphs
+            alone, and is not differentiable.
 
         Raises:
             TypeError: Complex inputs.
@@ -313,7 +312,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return self.of_outputs(self._smoothed(self._normal(data), points, noise, start, part))
 
     def _predicted(self, x: ArrayLike, observed: bool, noise: NoiseArguments) -> Marginals:
-        moments = self._history.forecast_at(x, observed) if noise.are_left_out else None
+        is_fast = noise.are_left_out and self._process.noise_fraction is None
+        moments = self._history.forecast_at(x, observed) if is_fast else None
         return super()._predicted(x, observed, noise) if moments is None else moments
 
     def _smoothed(self, *arguments: Any) -> Posterior:
@@ -373,36 +373,33 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """Predicts a sample, then updates the state with it, at constant cost.
 
         Args:
-            x: Its place, a number: not before the previous sample, or with a `horizon` within the
-                latest samples, which are then taken again, as if it had come in order.
+            x: Its place, a number: not before the previous sample, or, within the `horizon`, late.
             z: The observation, a complex number, or `[B]` of B series; of P outputs `[P]` or
                 `[B, P]`. NaN where missing.
             missing: Bool, or `[B]`: True where missing.
             noise_variance: A number or `[B]`; as for `condition`.
             noise_groups: A number or `[B]`; as for `condition`.
-            likelihood: A `cgp.likelihoods.StudentT`, by which an observation that is far from its
-                prediction counts as one of more noise; None for normal noise. The prediction still
-                assumes normal noise, and the sample keeps the noise that was found for it.
-            gate: A probability, such as 0.999: an observation outside of the gate that a right one
-                misses with one minus this probability is skipped, as if it were missing, and the
-                step says so in `outside_gate` (see `cgp.metrics.gate`).
+            likelihood: A `cgp.likelihoods.StudentT`, by which an observation far from its
+                prediction counts as one of more noise; None for normal noise. The prediction
+                assumes normal noise, and the sample keeps the noise of its weight.
+            gate: A probability, such as 0.999, that a right observation is inside of the gate; one
+                outside is skipped, as if missing, and `outside_gate` says so (`cgp.metrics.gate`).
 
         Returns:
-            `Step` of NumPy numbers, or arrays `[B]`: `predicted`
-            is the one-step prediction of z with its own noise, `innovation` z minus its predicted
-            mean, `filtered` the signal at x after the update; `nis` is its normalised square.
+            `Step` of NumPy numbers, or arrays `[B]`: `predicted` is the prediction of z with its
+            noise, `innovation` z less its mean, `filtered` the signal at x after the update; `nis`
+            is the normalised square of the innovation.
 
         Raises:
             TypeError: A real observation, a complex x, another precision, another likelihood.
-            ValueError: A step back, shapes that differ from the data, an x that is not finite,
-                an infinite observation; a likelihood beside a noise pseudo-variance. The state is
-                then unchanged.
+            ValueError: A step back, shapes unlike the data, an x or z that is not finite; a
+                likelihood beside a noise pseudo-variance. The state is then unchanged.
         """
         if not isinstance(x, float):
             x = as_array(x, "x")
             if np.size(x) > 1:
                 raise ValueError(f"x must be one number, got shape {x.shape}: {_SHARED_PLACES}")
-        self._check_normal("step")
+        self._check_takes_samples("step")
         sample, streams = self.cell.check(
             Sample(z, x, noise_variance=noise_variance, group=noise_groups), missing
         )
@@ -435,8 +432,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             steps: How many samples before the latest one, at most the `horizon`; 0 for the latest.
 
         Returns:
-            `(mean, variance, pseudo_variance)` of the signal there, NumPy numbers, or `[B]`; equal
-            to the posterior given all samples so far, at the cost of `steps` samples.
+            `(mean, variance, pseudo_variance)` of the signal there given all samples so far, NumPy
+            numbers, or `[B]`, at the cost of `steps` samples.
 
         Raises:
             ValueError: Steps beyond the horizon, or before the first sample.
@@ -475,7 +472,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         Raises:
             TypeError, ValueError: As for `step`. The state is then unchanged.
         """
-        self._check_normal("process")
+        self._check_takes_samples("process")
         shape = as_array(x, "x").shape
         if shape not in (shape[:1], (*shape[:1], 1)):
             raise ValueError(f"x must be [T], got shape {shape}: {_SHARED_PLACES}")
@@ -486,11 +483,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     @property
     def state(self) -> StateArrays:
-        """The state of the process at the last sample, given all of them: `(mean, chol)`, NumPy.
+        """The state at the last sample, given all of them: `(mean, chol)`, NumPy.
 
-        `[n]` and `[n, n]`, or for B series `[B, n]` and `[B, n, n]`, in the coordinates of
-        `kernel.markov_form()`; for an improper process the mean is complex and the factor belongs
-        to the real composite, `[..., 2n, 2n]`.
+        `[..., n]` and `[..., n, n]`, in the coordinates of `kernel.markov_form()`; for an improper
+        process the mean is complex and the factor of the real composite, `[..., 2n, 2n]`.
 
         Raises:
             ValueError: No data yet.
@@ -500,6 +496,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
             raise ValueError("there is no state yet: take data or a sample in first")
         arrays = StateArrays(self.form.join(state.mean).numpy(), state.chol.numpy())
         return StateArrays(*(a[0] for a in arrays)) if self._stored.data.is_single else arrays
+
+    def _check_takes_samples(self, method: str) -> None:
+        self._check_normal(method)
+        if not self._process.noise_is_of_samples:
+            raise ValueError(f"{method} takes no samples of a process with noise_fraction")
 
     def _check_normal(self, method: str) -> None:
         """Raises for a method that takes data in normal noise alone."""
@@ -513,7 +514,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     @property
     def form(self) -> Form:
-        """The form in which the process is computed (see `cgp.distributions.forms`)."""
+        """The form of the computation (see `cgp.distributions.forms`)."""
         return self._process.form
 
     def _draws(
@@ -564,7 +565,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         There is no step under another likelihood, or for series with places of their own.
         """
         data, start = self._normal(self._history.data), self._history.present_start()
-        takes_samples = not self._sites.are_needed and data.x.shape[0] in (0, 1)
+        takes_samples = self._process.noise_is_of_samples and data.x.shape[0] in (0, 1)
         last = self._history.last_state() if takes_samples else None
         is_empty = tf.size(data.z) == 0 and start is None
         streams = 1 if is_empty else data.z.shape[0] // (self.kernel.outputs or 1)
@@ -633,9 +634,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """The constructor's arguments."""
         is_word = isinstance(self.likelihood, str)
         likelihood = self.likelihood if is_word else registered_config(self._process.likelihood)
-        settings: dict[str, Any] = {"likelihood": likelihood, "band": self.band}
-        settings |= {"parallel": self.parallel, "horizon": self.horizon}
-        return {**super().get_config(), **settings}
+        settings = {"likelihood": likelihood, "band": self.band, "parallel": self.parallel}
+        return {**super().get_config(), **settings, "horizon": self.horizon}
 
     def save_own_variables(self, store: Any) -> None:
         """Saves the weights, the data and samples held, and the state before them."""

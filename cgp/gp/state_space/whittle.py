@@ -51,6 +51,8 @@ def as_band(
         )
     if likelihood == "whittle" and len(process.noise_variance.variable.shape):
         raise ValueError(f"likelihood='whittle' takes one noise_variance, not of groups: {_REMEDY}")
+    if likelihood == "whittle" and process.noise_fraction is not None:
+        raise ValueError(f"likelihood='whittle' is of noise alike everywhere: {_REMEDY}")
     if band is None:
         return None
     try:
