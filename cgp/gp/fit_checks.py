@@ -9,7 +9,7 @@ import tensorflow as tf
 from cgp.distributions.calibration import in_words, running_calibration
 from cgp.gp.data import Data
 from cgp.gp.outputs import by_outputs, points_of_outputs
-from cgp.gp.starts import FAR, mean_known_noise, scales_of
+from cgp.gp.starts import FAR, mean_known_noise, residuals_of_mean, scales_of
 from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.functionals import check_functional
@@ -36,6 +36,10 @@ _CHANCE = 0.01  # of such stretches under a right model
 _OUTLIER = 10.0  # |e|² over its median, which one normal in a thousand exceeds
 _PASSES = 3  # of a search for outliers
 _SLIGHT = 1.25  # a factor of the power that is not worth a word
+_LONGEST = 2**17  # steps of a series whose spectrum is examined
+_BAND = 16  # frequencies that N steps resolve
+_NO_POWER = 1.0 / 30.0  # of the power that the model has in a band
+_WIDE = 0.25  # of all frequencies
 
 
 def warn_of_fit(gp: Any, data: Data) -> None:
@@ -59,6 +63,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         *_of_shared_noise(data),
         *_of_known_noise(gp, data),
         *_of_outputs(gp, data, scales),
+        *_of_empty_bands(gp, data, scales),
     ]
     if not suspicions and is_diagonal(gp.kernel, scales.x):
         suspicions.append(
@@ -462,6 +467,85 @@ def _varying_power(x: np.ndarray, e: np.ndarray, level: float) -> tuple[str, np.
         )
         return words, np.isin(np.arange(len(x)), order[inside])
     return "", np.zeros(len(x), bool)
+
+
+def _of_empty_bands(gp: Any, data: Data, scales: DataScales) -> list[str]:
+    """The suspicion that a regular series lacks the power that its model has in wide bands.
+
+    The tapered periodogram `I(f) = |Σ h z e^{−i2πft}|²` of N samples at equal steps has the
+    expectation `E I(f) = Σ a(τ) (k(τ) + σ² [τ = 0]) e^{−i2πfτ}`, with `a(τ) = Σ h(t) h(t + τ)`,
+    leakage and aliases included (Percival & Walden, Spectral Analysis for Physical Applications,
+    1993, §6.3). A signal limited to a band has far less power outside of it than a Matérn process
+    with a spectrum of that width, and is forecast far better than by one.
+    """
+    is_of_values = data.is_of_values and gp.observation_model.likelihood is None
+    if not scales.is_regular or gp.kernel.outputs is not None or not is_of_values:
+        return []
+    x, z = residuals_of_mean(gp, data)
+    first, z = _longest_stretch(np.rint((x[:, 0] - x[:, 0].min()) / scales.spacing).astype(int), z)
+    count = z.shape[1]
+    if not _LONG_SERIES <= count <= _LONGEST:
+        return []
+    start = float(x[:, 0].min()) + first * scales.spacing
+    covariance = _covariance_at_lags(gp, start, scales.spacing, count)
+    if covariance is None:
+        return []
+    noise = float(np.mean(gp.observation_model.noise_variances(data.noise)))
+    observed, expected = _periodograms(z, covariance, noise)
+    bands = max(count // _BAND, 1)
+    sums = [
+        np.add.reduceat(power, np.linspace(0, len(power), bands, endpoint=False, dtype=int))
+        for power in (observed, expected)
+    ]
+    share = float(np.mean(sums[0] < _NO_POWER * sums[1]))
+    if share < _WIDE:
+        return []
+    return [
+        f"over {share:.0%} of all frequencies z has less than a thirtieth of the power that kernel "
+        "and noise have there: a signal limited to a band, whose forecasts under a kernel of wider "
+        "spectrum are worse than they could be. Over a regular grid Autoregressive(16) describes "
+        "such a signal, otherwise RBF() in place of a Matérn kernel"
+    ]
+
+
+def _covariance_at_lags(gp: Any, start: float, step: float, count: int) -> np.ndarray | None:
+    """The covariance at lags of 0 to `count` − 1 steps; None for one that is not stationary."""
+    places = start + step * np.arange(count)
+    at = tf.constant(places[:, None], gp.variable_dtype)
+    from_first = np.asarray(gp.kernel.checked_moments(at, tf.broadcast_to(at[:1], at.shape))[0])
+    to_last = np.asarray(gp.kernel.checked_moments(tf.broadcast_to(at[-1:], at.shape), at)[0])
+    tolerance = 1e-3 * np.abs(from_first).max()
+    is_stationary = np.abs(from_first - to_last[::-1]).max() <= tolerance
+    return from_first.astype(complex) if is_stationary else None
+
+
+def _longest_stretch(places: np.ndarray, z: np.ndarray) -> tuple[int, np.ndarray]:
+    """The longest stretch of whole steps where no series `[B, N]` is missing, and its first step.
+
+    A gap spreads the power of a band over all frequencies.
+    """
+    order = np.argsort(places)
+    order = order[~np.isnan(z[:, order]).any(axis=0)]
+    ends = np.flatnonzero(np.diff(places[order], append=-1) != 1)
+    begins = np.concatenate([[0], ends[:-1] + 1])
+    longest = int(np.argmax(ends - begins)) if len(ends) else 0
+    stretch = order[begins[longest] : ends[longest] + 1] if len(ends) else order
+    return int(places[stretch[0]]) if len(stretch) else 0, z[:, stretch]
+
+
+def _periodograms(
+    series: np.ndarray, covariance: np.ndarray, noise: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of the tapered periodograms of series `[B, N]`, and its expectation.
+
+    At 2 N frequencies, so that lags of both signs have places of their own.
+    """
+    count = series.shape[1]
+    taper, size = np.hanning(count + 2)[1:-1] ** 2, 2 * count
+    observed = np.sum(np.abs(np.fft.fft(taper * series, size)) ** 2, axis=0)
+    weights = np.fft.ifft(np.abs(np.fft.fft(taper, size)) ** 2).real[:count]
+    of_signal = 2.0 * np.fft.fft(weights * covariance, size).real - weights[0] * covariance[0].real
+    return observed, len(series) * (of_signal + weights[0] * noise)
 
 
 def is_diagonal(kernel: Kernel, x: np.ndarray) -> bool:
