@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import Mean
-from cgp.gp.means.rational import Rational
-from cgp.kernels.functionals import Functional
+from cgp.kernels.functionals import VALUES, Functional
 from cgp.linalg.arguments import as_complex
 from cgp.training.parameters import Parameter, Parameterized
 from cgp.training.sharing import sharing_scope
@@ -21,14 +20,16 @@ class Outputs(Mean):
 
     Args:
         means: A mean for each output, None for zero. The same one in several places has the same
-            coefficients in all of them.
+            coefficients in all of them; marginalised ones are of each output. A `Rational` or
+            `Exponentials` in several places has the same poles in all of them, located together at
+            inputs where none is missing, and residues of each output.
         name: A name.
         dtype: The dtype of the means.
 
     Raises:
-        TypeError: No means, means of several dtypes or with real coefficients, or a `Rational`.
-        ValueError: Fewer than two; a mean that has outputs itself; one marginalised trend in
-            several places.
+        TypeError: No means, means of several dtypes, means of real beside those of complex
+            coefficients.
+        ValueError: Fewer than two; a mean that has outputs itself.
 
     Example:
         >>> import cgp
@@ -54,29 +55,24 @@ class Outputs(Mean):
             raise TypeError(f"Outputs takes a list, a mean for each output, got {means!r}")
         means = tuple(means)
         for mean in means:
-            if mean is not None and (not isinstance(mean, Mean) or mean.has_real_coefficients):
-                raise TypeError(
-                    "Outputs is made of means whose coefficients are complex, and None for zero, "
-                    f"got {mean!r}"
-                )
+            if mean is not None and not isinstance(mean, Mean):
+                raise TypeError(f"Outputs is made of means, and None for zero, got {mean!r}")
             if isinstance(mean, Outputs):
                 raise ValueError(f"Outputs is made of means of one signal, got {mean!r}")
-            if getattr(mean, "marginalized", False) and means.count(mean) > 1:
-                raise ValueError(
-                    f"a marginalised trend has coefficients of one output: make another {mean!r}"
-                )
-            if isinstance(mean, Rational):
-                raise TypeError(
-                    "Outputs is made of constants and polynomials, and functions of your own: fit "
-                    f"each response by itself for poles, got {mean!r}"
-                )
         if len(means) < 2:
             raise ValueError(f"Outputs needs a mean for each of at least two outputs, got {means}")
+        have_real = {mean.has_real_coefficients for mean in means if mean is not None}
+        if len(have_real) > 1:
+            raise TypeError(
+                "the coefficients of all outputs must be complex, or real as of real_response=True "
+                f"(None for a mean of zero), got {means}"
+            )
         dtypes = {mean.variable_dtype for mean in means if mean is not None} or {"float64"}
         if len(dtypes) > 1:
             raise TypeError(f"the means of outputs must have one dtype, got {sorted(dtypes)}")
         super().__init__(name=name, dtype=dtype or dtypes.pop(), **kwargs)
         self.means, self.outputs = means, len(means)
+        self.has_real_coefficients = have_real == {True}
 
     @property
     def marginalized(self) -> bool:
@@ -129,22 +125,44 @@ class Outputs(Mean):
     def _columns(
         self, x: tf.Tensor, evaluate: Callable[[Mean, tf.Tensor], tf.Tensor | None]
     ) -> tf.Tensor | None:
-        columns = [
-            values * as_complex(is_there)[..., None]
-            for values, is_there in self._evaluated(x, evaluate)
-        ]
+        number, columns = _numbers_of_outputs(x), []
+        for mean, of_mean in self.different():
+            values = evaluate(mean, x[..., :-1])
+            if values is not None:
+                at_outputs = tf.one_hot(number, self.outputs, dtype=x.dtype)
+                columns += [values * as_complex(at_outputs[..., p, None]) for p in of_mean]
         return tf.concat(columns, axis=-1) if columns else None
 
     def _evaluated(
         self, x: tf.Tensor, evaluate: Callable[[Mean, tf.Tensor], tf.Tensor | None]
     ) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
         """What each mean has at all points, and 1 at those of its outputs, else 0, `[..., N]`."""
-        number = tf.cast(tf.round(x[..., -1]), tf.int32)
+        number = _numbers_of_outputs(x)
         for mean, numbers in self.different():
             values = evaluate(mean, x[..., :-1])
             if values is not None:
                 is_there = [float(output in numbers) for output in range(self.outputs)]
                 yield values, tf.gather(tf.constant(is_there, x.dtype), number)
+
+    def check_determined(
+        self,
+        x: tf.Tensor,
+        present: np.ndarray,
+        functional: Functional = VALUES,
+        *,
+        leave_out: bool = False,
+    ) -> None:
+        """Raises, eagerly, where data do not determine the coefficients of an output."""
+        for mean, of_mean in self.different():
+            for output in of_mean:
+                at = slice(output, None, self.outputs)
+                of_output = Functional(*(None if a is None else a[:, at] for a in functional))
+                try:
+                    mean.check_determined(
+                        x[:, at, :-1], present[:, at], of_output, leave_out=leave_out
+                    )
+                except ValueError as error:
+                    raise ValueError(f"of output {output}, {error}") from None
 
     def nearest(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """The means nearest to series `[B P, N]`, the outputs of each one after another."""
@@ -172,3 +190,8 @@ class Outputs(Mean):
 
     def __repr__(self) -> str:
         return f"Outputs([{', '.join(map(repr, self.means))}])"
+
+
+def _numbers_of_outputs(x: tf.Tensor) -> tf.Tensor:
+    """The numbers of the outputs of points `[..., N, D + 1]`, int32."""
+    return tf.cast(tf.round(x[..., -1]), tf.int32)
