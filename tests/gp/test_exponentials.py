@@ -439,7 +439,7 @@ def test_is_it_located_again_by_another_fit_and_not_by_condition(tmp_path):
     np.testing.assert_array_equal(loaded.predict(LATER)["mean"], predicted)
     assert repr(loaded.mean) == "Exponentials(3)"
     gp.mean.set_weights([1.0 + w for w in gp.mean.get_weights()])
-    with pytest.raises(ValueError, match=r"amplitudes of .* do not belong to its frequencies"):
+    with pytest.raises(ValueError, match=r"errors of the frequencies of .* do not belong"):
         gp.mean.modes_with_errors()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import whole_number
-from cgp.gp.means.located import LocatedMean
+from cgp.gp.means.located import FitRecords, LocatedMean
 from cgp.gp.means.matrix_pencil import Estimates, estimates, locate
 from cgp.linalg.arguments import complex_dtype
 from cgp.training.hyperparameters import declared, setting
@@ -18,7 +18,7 @@ from cgp.training.saving import check_size
 
 _NEAR = 0.1  # spans before the first time, at which 0 is near the data
 _DEPENDENT = 1e-10  # of its length: what is left of a column beside others
-_SAVED = "amplitudes"
+_COMPLEX_FIELDS = ("amplitudes", "amplitude_errors")
 
 
 class ModesWithErrors(NamedTuple):
@@ -37,13 +37,6 @@ class ModesWithErrors(NamedTuple):
     time: float
     """The time of the amplitudes: 0 where the data contain it or begin less than a tenth of their
     span after it, and the first time of the data otherwise."""
-
-
-class _Amplitudes:
-    """The amplitudes of the series of a fit, and their errors: `[2, B, order]`."""
-
-    def __init__(self, poles: np.ndarray, amplitudes: np.ndarray, time: float):
-        self.poles, self.amplitudes, self.time = poles, amplitudes, time
 
 
 def _order(number: Any, name: str) -> int:
@@ -128,9 +121,8 @@ class Exponentials(LocatedMean):
         # Poles belong to (t − first)/span. The span is 0 until the first fit.
         self._axis = self._weight("axis", 2)
         self._located_poles = self._weight("poles", self.order, 2)
-        self._errors = self._weight("errors", 2, self.order)
         self._mixing = self._weight("mixing", 2 * self.order, 2 * self.order, 2)
-        self._amplitudes: list[_Amplitudes] = []
+        self._records = FitRecords(ModesWithErrors, _COMPLEX_FIELDS)
 
     @property
     def frequencies(self) -> np.ndarray:
@@ -153,29 +145,8 @@ class Exponentials(LocatedMean):
         Raises:
             ValueError: No fit before, or weights set by hand.
         """
-        _, span = self._origin_and_span()
-        errors = self._errors.numpy() / span
-        for of_series in self._located_amplitudes():
-            amplitudes, amplitude_errors = of_series.amplitudes
-            several = slice(None) if len(amplitudes) > 1 else 0
-            return ModesWithErrors(
-                self.frequencies,
-                errors[1] / (2.0 * np.pi),
-                self.decay_rates,
-                errors[0],
-                amplitudes[several],
-                amplitude_errors[several],
-                of_series.time,
-            )
-        raise ValueError(
-            f"the amplitudes of {self!r} do not belong to its frequencies, which were set as "
-            "weights: fit(x, z) again"
-        )
-
-    def _located_amplitudes(self) -> list[_Amplitudes]:
-        """The amplitudes that belong to the weights, which a fit that fails sets back."""
-        poles = self._located_poles.numpy()
-        return [a for a in self._amplitudes if np.array_equal(a.poles, poles)][:1]
+        estimates: ModesWithErrors = self._estimates(self.poles_in_words)
+        return estimates
 
     def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
         """Locates the exponentials in series `[B, N]` over common times `[1, N, 1]`."""
@@ -199,13 +170,22 @@ class Exponentials(LocatedMean):
         time = 0.0 if origin - _NEAR * span <= 0.0 <= origin + span else origin
         modes = estimates(t, z, poles, (time - origin) / span)
         _warn_of_bounds(self, modes, poles / span)
-        before = self._located_amplitudes()
+        before = self._located()
         self._axis.assign([origin, span])
         self._located_poles.assign(split(poles))
-        self._errors.assign(modes.errors)
         self._mixing.assign(split(_mixing(t, poles, modes.at_optimum)))
-        amplitudes = size * np.stack([modes.amplitudes, modes.amplitude_errors])
-        self._amplitudes = [_Amplitudes(split(poles), amplitudes, time), *before]
+        several = slice(None) if len(z) > 1 else 0
+        rate_errors, angle_errors = modes.errors / span
+        with_errors = ModesWithErrors(
+            self.frequencies,
+            angle_errors / (2.0 * np.pi),
+            self.decay_rates,
+            rate_errors,
+            size * modes.amplitudes[several],
+            size * modes.amplitude_errors[several],
+            time,
+        )
+        self._records.replace(before, self._located(), with_errors)
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
@@ -228,22 +208,6 @@ class Exponentials(LocatedMean):
         columns = tf.concat([exponentials, slopes], axis=-1)
         values = tf.einsum("...i,ij->...j", columns, mixing)
         return tf.cast(values, complex_dtype(self.variable_dtype))
-
-    def save_own_variables(self, store: Any) -> None:
-        """Saves the weights, and the amplitudes, whose number is that of the series."""
-        super().save_own_variables(store)
-        for of_series in self._located_amplitudes():
-            store[_SAVED] = split(of_series.amplitudes)
-            store[f"{_SAVED}_time"] = np.array(of_series.time)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Loads the weights and the amplitudes."""
-        saved = {name: np.asarray(store[name]) for name in store.keys()}  # noqa: SIM118
-        super().load_own_variables({n: a for n, a in saved.items() if not n.startswith(_SAVED)})
-        if _SAVED in saved:
-            amplitudes = saved[_SAVED][..., 0] + 1j * saved[_SAVED][..., 1]
-            time = float(saved[f"{_SAVED}_time"])
-            self._amplitudes = [_Amplitudes(self._located_poles.numpy(), amplitudes, time)]
 
     def __repr__(self) -> str:
         return f"Exponentials({self.order})"

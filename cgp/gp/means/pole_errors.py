@@ -5,13 +5,13 @@ derivative of the model by its unknowns at the optimum: the inverse of the Gauss
 (Seber & Wild, *Nonlinear Regression*, 1989, §2.1).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cgp.gp.means.vector_fitting import Arrangement, PolesAndDelay
 
-_COMPLEX = ("poles", "pole_errors", "residues", "residue_errors")
+COMPLEX_FIELDS = ("poles", "pole_errors", "residues", "residue_errors")
 _SINGULAR = 1e-10  # of columns of unit length, in their triangular factor
 
 
@@ -48,52 +48,6 @@ class Axis(NamedTuple):
     middle: float
     span: float
     size: float
-
-
-class PoleRecords:
-    """The errors that belong to the weights of the last two fits, the last first.
-
-    A fit that fails restores the weights from before, whose errors are here then too.
-    """
-
-    def __init__(self) -> None:
-        self._records: list[tuple[np.ndarray, PolesWithErrors]] = []
-
-    def add(self, weights: np.ndarray, estimates: PolesWithErrors) -> None:
-        """Adds the errors that belong to the values of weights, in one row."""
-        self._records = [(weights, estimates), *self._records][:2]
-
-    def of(self, weights: np.ndarray) -> PolesWithErrors | None:
-        """The errors that belong to the values of weights; None where there are none."""
-        for recorded, estimates in self._records:
-            if np.array_equal(recorded, weights):
-                return estimates
-        return None
-
-    def arrays(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """The errors of weights as real arrays by name, for a file; none where there are none."""
-        estimates = self.of(weights)
-        if estimates is None:
-            return {}
-        arrays = {"located": weights}
-        for name, values in estimates._asdict().items():
-            a = np.asarray(values)
-            arrays[name] = np.stack([a.real, a.imag], axis=-1) if name in _COMPLEX else a
-        return arrays
-
-    def load(self, arrays: Any) -> None:
-        """Replaces all by what `arrays` gave; by nothing for a file of an earlier version."""
-        self._records = []
-        names = set(arrays.keys())
-        if not names.issuperset(("located", *PolesWithErrors._fields)):
-            return
-        values: dict[str, Any] = {}
-        for name in PolesWithErrors._fields:
-            a = np.asarray(arrays[name], float)
-            if name in _COMPLEX:
-                a = a[..., 0] + 1j * a[..., 1]
-            values[name] = a if a.ndim else float(a)
-        self.add(np.asarray(arrays["located"]), PolesWithErrors(**values))
 
 
 def with_errors(

@@ -2,15 +2,14 @@
 
 import math
 import warnings
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import rows_of, whole_number
-from cgp.gp.means.located import LocatedMean
-from cgp.gp.means.pole_errors import Axis, PoleRecords, PolesWithErrors, with_errors
+from cgp.gp.means.located import FitRecords, LocatedMean
+from cgp.gp.means.pole_errors import COMPLEX_FIELDS, Axis, PolesWithErrors, with_errors
 from cgp.gp.means.vector_fitting import (
     Arrangement,
     ConjugatePairs,
@@ -23,7 +22,7 @@ from cgp.gp.means.vector_fitting import (
 from cgp.linalg.arguments import as_flag
 from cgp.training.hyperparameters import declared, setting
 from cgp.training.parameters import split
-from cgp.training.saving import check_size, numbered
+from cgp.training.saving import check_size
 
 _GOOD = 1e-3  # residual power of a good fit, over the power of z
 _FAR_BETTER = 0.25  # of the residual power: 6 dB, where chance makes up to 2 dB
@@ -115,7 +114,7 @@ class Rational(LocatedMean):
         self._located_poles = self._weight("poles", self.order, 2)
         self._located_delay = self._weight("delay")
         self._mixing = self._weight("mixing", columns, columns, 2)
-        self._errors = PoleRecords()  # its size depends on the number of series
+        self._records = FitRecords(PolesWithErrors, COMPLEX_FIELDS)
 
     @property
     def poles(self) -> np.ndarray:
@@ -168,13 +167,7 @@ class Rational(LocatedMean):
             >>> modes.frequencies.round(3), modes.frequency_errors.round(4)
             (array([0.3]), array([0.0003]))
         """
-        self._origin_and_span()
-        estimates = self._errors.of(self._located())
-        if estimates is None:
-            raise ValueError(
-                f"the errors of the poles of {self!r} are not in the file or the weights that it "
-                "was set from, as earlier versions saved none: fit(x, z) again"
-            )
+        estimates: PolesWithErrors = self._estimates(self.poles_in_words)
         if np.isnan(estimates.pole_errors).any() or np.isnan(estimates.residue_errors).any():
             warnings.warn(
                 f"poles of {self!r} are held by their prior or a bound, or not determined: their "
@@ -185,21 +178,8 @@ class Rational(LocatedMean):
             )
         return estimates
 
-    def _located(self) -> np.ndarray:
-        """The values of the weights that errors belong to, in one row."""
-        weights = self._axis, self._located_poles, self._located_delay
-        return np.concatenate([np.ravel(weight.numpy()) for weight in weights])
-
-    def save_own_variables(self, store: Any) -> None:
-        """Saves the weights, and the errors of the poles."""
-        super().save_own_variables(store)
-        for name, a in self._errors.arrays(self._located()).items():
-            store[name] = a
-
-    def load_own_variables(self, store: Any) -> None:
-        """Loads the weights, and the errors of the poles where the file has them."""
-        super().load_own_variables(numbered(store))
-        self._errors.load(store)
+    def _located_weights(self) -> list[keras.Variable]:
+        return [*super()._located_weights(), self._located_delay]
 
     def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
         """Locates the poles and the delay of series `[B, N]` over common inputs `[1, N, 1]`."""
@@ -235,13 +215,14 @@ class Rational(LocatedMean):
         mixing = np.zeros((columns.shape[1],) * 2, complex)
         rows = rows_of(columns[:, used], self.has_real_coefficients)
         mixing[np.ix_(used, used)] = np.linalg.inv(np.linalg.qr(rows)[1])
+        before = self._located()
         self._axis.assign(axis)
         self._located_poles.assign(split(poles))
         self._located_delay.assign(located.delay)
         self._mixing.assign(split(mixing))
         units = Axis(float(axis[0]), float(axis[1]), float(size))
         estimates = with_errors(u, z, located, at_optimum, self._arrangement, units)
-        self._errors.add(self._located(), estimates)
+        self._records.replace(before, self._located(), estimates)
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
