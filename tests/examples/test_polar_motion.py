@@ -108,6 +108,8 @@ def test_surprises_tell_the_history_of_a_stream(example, tmp_path, capsys):
     assert "a step takes" in capsys.readouterr().out
 
 
+# Beside impulses the power of the residuals varies under normal noise.
+@pytest.mark.filterwarnings("ignore:after this fit the residuals have:RuntimeWarning")
 def test_impulses_harm_the_normal_noise_and_not_that_of_student(
     example, tmp_path, monkeypatch, capsys
 ):

@@ -302,7 +302,7 @@ def test_is_a_pole_at_the_optimum_where_the_linear_model_has_it_too():
     z = (1 / (2j * np.pi * f[:, None] - poles)) @ np.array([1.0, 0.1])
     found = PolesAndDelay(poles, 0.0, 0.0)
     np.testing.assert_array_equal(are_at_optimum(f, z[None], found, FreePoles()), [True, True])
-    aside = found._replace(poles=poles + np.array([0.2j, 0.0]))  # by a third of its half-width
+    aside = found._replace(poles=poles + np.array([0.4j, 0.0]))  # by two thirds of its half-width
     assert not are_at_optimum(f, z[None], aside, FreePoles())[0]
     noisy = z + 0.05 * complex_normals(np.random.default_rng(0), N)
     assert are_at_optimum(f, noisy[None], locate(f, noisy[None], 2, FreePoles()), FreePoles()).all()

@@ -180,7 +180,7 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
 def are_at_optimum(
     x: np.ndarray, z: np.ndarray, located: PolesAndDelay, arrangement: Arrangement
 ) -> np.ndarray:
-    """Whether the linearised model keeps poles within a tenth of their half-width, `[order]`.
+    """Whether the linearised model keeps poles within half of their half-width, `[order]`.
 
     It would move on a pole that its prior or a bound holds, and move anywhere a pole that the data
     do not determine. Other arguments as for `locate`.
@@ -198,7 +198,7 @@ def are_at_optimum(
         steps = np.linalg.lstsq(slopes[:, used] / lengths[used], residual, rcond=1e-14)[0]
         along, across = np.split(steps / lengths[used], 2)
         shares = np.hypot(along, across) / -poles[kept].real
-        if shares.max() < 0.1:
+        if shares.max() < 0.5:
             break
         kept[np.flatnonzero(kept)[shares.argmax()]] = False
     return kept
