@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from cgp.gp.means.base import whole_number
 from cgp.gp.means.located import FitRecords, LocatedMean
-from cgp.gp.means.matrix_pencil import Estimates, estimates, locate
-from cgp.linalg.arguments import complex_dtype
+from cgp.gp.means.matrix_pencil import Estimates, estimates, locate, trend_columns
+from cgp.linalg.arguments import as_complex, complex_dtype
 from cgp.training.hyperparameters import declared, setting
 from cgp.training.parameters import split
 from cgp.training.saving import check_size
@@ -44,6 +44,10 @@ def _order(number: Any, name: str) -> int:
     if order < 1:
         raise ValueError(f"{name} must be at least 1 (no exponential is no mean), got {number!r}")
     return order
+
+
+def _degree(number: Any, name: str) -> int | None:
+    return None if number is None else whole_number(number, name)
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
@@ -83,14 +87,17 @@ class Exponentials(LocatedMean):
 
     Args:
         order: The number of exponentials, at least 1.
+        trend: The degree of a polynomial beside them, whose coefficients are of each series and
+            marginalised too: 0 for an offset, 1 for a drift. An offset by itself takes an
+            exponential that does not decay, a drift several. None for none.
         name: A name.
         dtype: "float64" or "float32", of its values; computations are in double precision.
 
     Raises:
         ValueError: An order that is no whole number above 0; at `fit`, fewer different times than
-            4 order/1.8, series with inputs of their own, inputs of several dimensions, times so
-            uneven that no frequency can be searched; before the first `fit`, any use of the
-            exponentials.
+            (4 order + 2 trend + 2)/1.8, series with inputs of their own, inputs of several
+            dimensions, times so uneven that no frequency can be searched; before the first `fit`,
+            any use of the exponentials.
 
     Warns:
         RuntimeWarning: At `fit`, a decay rate at the upper end of its range, or at 0 in data that
@@ -113,15 +120,17 @@ class Exponentials(LocatedMean):
     poles_in_words, axis_in_words = "frequencies", "time"
     _weight_dtype = "float64"  # in single precision a phase would lose its digits over many cycles
     order: int = setting(_order)
+    trend: int | None = setting(_degree, default=None, kw_only=True)
 
     def set_derived_attributes(self) -> None:
         """Creates the weights of the exponentials, which are located at each fit."""
         of_mean = f"a mean of {self.order} exponentials"
-        check_size(2 * (2 * self.order) ** 2, of_mean, "float64", "take a smaller order")
+        columns = 2 * self.order + (0 if self.trend is None else self.trend + 1)
+        check_size(2 * columns**2, of_mean, "float64", "take a smaller order")
         # Poles belong to (t − first)/span. The span is 0 until the first fit.
         self._axis = self._weight("axis", 2)
         self._located_poles = self._weight("poles", self.order, 2)
-        self._mixing = self._weight("mixing", 2 * self.order, 2 * self.order, 2)
+        self._mixing = self._weight("mixing", columns, columns, 2)
         self._records = FitRecords(ModesWithErrors, _COMPLEX_FIELDS)
 
     @property
@@ -154,7 +163,8 @@ class Exponentials(LocatedMean):
         present = ~np.isnan(z).all(axis=0)
         times, z = x[0, present, 0], z[:, present]
         # A tenth more numbers than the basis has.
-        needed, different = math.ceil(4 * self.order / 1.8), len(np.unique(times))
+        numbers = 4 * self.order + (0 if self.trend is None else 2 * self.trend + 2)
+        needed, different = math.ceil(numbers / 1.8), len(np.unique(times))
         if different < needed:
             raise ValueError(
                 f"{self!r} needs at least {needed} different x where a series has a target, got "
@@ -166,14 +176,14 @@ class Exponentials(LocatedMean):
         t = (times - origin) / span
         size = max(float(np.nanmax(np.abs(z))), 1e-300)
         z = z / size
-        poles = locate(t, z, self.order).poles
+        poles = locate(t, z, self.order, self.trend).poles
         time = 0.0 if origin - _NEAR * span <= 0.0 <= origin + span else origin
-        modes = estimates(t, z, poles, (time - origin) / span)
+        modes = estimates(t, z, poles, (time - origin) / span, self.trend)
         _warn_of_bounds(self, modes, poles / span)
         before = self._located()
         self._axis.assign([origin, span])
         self._located_poles.assign(split(poles))
-        self._mixing.assign(split(_mixing(t, poles, modes.at_optimum)))
+        self._mixing.assign(split(_mixing(t, poles, modes.at_optimum, self.trend)))
         several = slice(None) if len(z) > 1 else 0
         rate_errors, angle_errors = modes.errors / span
         with_errors = ModesWithErrors(
@@ -205,23 +215,36 @@ class Exponentials(LocatedMean):
         )
         exponentials = tf.exp(exponents)
         slopes = tf.cast(u, exponentials.dtype) * exponentials
-        columns = tf.concat([exponentials, slopes], axis=-1)
+        columns = tf.concat([exponentials, slopes, *self._polynomials(u)], axis=-1)
         values = tf.einsum("...i,ij->...j", columns, mixing)
         return tf.cast(values, complex_dtype(self.variable_dtype))
 
+    def _polynomials(self, u: tf.Tensor) -> list[tf.Tensor]:
+        """The Legendre polynomials of the trend at `[..., 1]`, from 0 to 1 over the data."""
+        v, polynomials = 2.0 * u - 1.0, [tf.ones_like(u), 2.0 * u - 1.0]
+        for n in range(1, self.trend or 0):
+            following = ((2 * n + 1) * v * polynomials[-1] - n * polynomials[-2]) / (n + 1)
+            polynomials.append(following)
+        count = 0 if self.trend is None else self.trend + 1
+        return [as_complex(polynomial) for polynomial in polynomials[:count]]
+
     def __repr__(self) -> str:
-        return f"Exponentials({self.order})"
+        return f"Exponentials({self.order}{'' if self.trend is None else f', trend={self.trend}'})"
 
 
-def _mixing(t: np.ndarray, poles: np.ndarray, at_optimum: np.ndarray) -> np.ndarray:
-    """The matrix that makes exponentials and then their derivatives orthonormal at times.
+def _mixing(
+    t: np.ndarray, poles: np.ndarray, at_optimum: np.ndarray, trend: int | None
+) -> np.ndarray:
+    """The matrix that makes exponentials, derivatives and polynomials orthonormal at times.
 
     Its rows and columns are zero for derivatives that are not used, and for columns that depend on
     others, as of poles that coincide.
     """
     exponentials = np.exp(t[:, None] * poles)
-    columns = np.concatenate([exponentials, t[:, None] * exponentials], axis=-1)
-    used = np.flatnonzero(np.concatenate([np.ones_like(at_optimum), at_optimum]))
+    polynomials = trend_columns(t, trend)
+    columns = np.concatenate([exponentials, t[:, None] * exponentials, polynomials], axis=-1)
+    of_trend = np.ones(polynomials.shape[1], bool)
+    used = np.flatnonzero(np.concatenate([np.ones_like(at_optimum), at_optimum, of_trend]))
     lengths = np.linalg.norm(columns, axis=0)
     while True:
         r = np.linalg.qr(columns[:, used] / lengths[used])[1]

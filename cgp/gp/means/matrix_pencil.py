@@ -12,6 +12,8 @@ Levenberg-Marquardt minimisation over the poles of the error that remains when t
 fitted to them (variable projection: Golub & Pereyra, SIAM J. Numer. Anal. 10, 1973; with the
 derivative of Kaufman, BIT 15, 1975). Decay rates are held by their bounds as they reach them, which
 undamped lines in noise do half of the time.
+
+A polynomial trend is projected out of series and exponentials alike.
 """
 
 import math
@@ -43,7 +45,7 @@ class Modes(NamedTuple):
     power: float  # the mean square of the residual, the share of the prior included
 
 
-def locate(t: np.ndarray, z: np.ndarray, order: int) -> Modes:
+def locate(t: np.ndarray, z: np.ndarray, order: int, trend: int | None = None) -> Modes:
     """The poles that all series have in common, the best of several starts.
 
     Decay rates have a prior (see `Exponentials`), for noise of the residual power.
@@ -53,11 +55,12 @@ def locate(t: np.ndarray, z: np.ndarray, order: int) -> Modes:
         z: Series, complex `[B, N]`, NaN where missing, of a size whose squares neither overflow nor
             underflow.
         order: The number of exponentials.
+        trend: The degree of a polynomial trend of each series beside them, or None for none.
 
     Raises:
         ValueError: Times so uneven that neither a grid nor a periodogram has them.
     """
-    search = Search(t, z)
+    search = Search(t, z, trend)
     starts = search.starts(order)
     optima = sorted((search.refined(s, 30, 1e-6) for s in starts), key=lambda modes: modes.power)
     finished: list[Modes] = []
@@ -110,10 +113,13 @@ class Linear(NamedTuple):
 
 
 class Search:
-    """The minimisation over poles. Arguments as for `locate`."""
+    """The minimisation over poles. Arguments as for `locate`.
 
-    def __init__(self, t: np.ndarray, z: np.ndarray):
-        self.t, self.z = t, z
+    The series of the attribute `z` are without their trends.
+    """
+
+    def __init__(self, t: np.ndarray, z: np.ndarray, trend: int | None = None):
+        self.t, self.z = t, z.copy()
         patterns, pattern_numbers = np.unique(~np.isnan(z), axis=0, return_inverse=True)
         pattern_numbers = np.ravel(pattern_numbers)
         # Series with targets at the same times share a basis.
@@ -122,7 +128,12 @@ class Search:
             for k, present in enumerate(patterns)
             if present.any()
         ]
-        self.count = int(np.sum(~np.isnan(z)))
+        polynomials = trend_columns(t, trend)
+        self._trends = [np.linalg.qr(polynomials[present])[0] for _, present in self.groups]
+        for (series, present), q in zip(self.groups, self._trends, strict=True):
+            at = np.ix_(series, present)
+            self.z[at] = _without(q, z[at].T).T
+        self.count, self.trend_size = int(np.sum(~np.isnan(z))), polynomials.shape[1]
         self.grid = grid_of(t)
         self.fastest = _FASTEST / self.grid.step
         self._row_spaces: dict[int, np.ndarray] = {}
@@ -284,9 +295,16 @@ class Search:
         return powers / np.sinc(self._frequencies * pitch) ** 4  # spreading attenuates
 
     def bases(self, poles: np.ndarray) -> list[np.ndarray]:
-        """The exponentials at the times of each group, `[N, order]`."""
-        exponentials = np.exp(self.t[:, None] * poles)
-        return [exponentials[present] for _, present in self.groups]
+        """The exponentials at the times of each group, `[N, order]`, without their trends."""
+        return self._of_groups(np.exp(self.t[:, None] * poles))
+
+    def slopes(self, poles: np.ndarray) -> list[np.ndarray]:
+        """The derivatives of the exponentials by their poles, likewise."""
+        return self._of_groups(self.t[:, None] * np.exp(self.t[:, None] * poles))
+
+    def _of_groups(self, columns: np.ndarray) -> list[np.ndarray]:
+        groups = zip(self.groups, self._trends, strict=True)
+        return [_without(q, columns[present]) for (_, present), q in groups]
 
     def _targets(self) -> list[np.ndarray]:
         """The targets of each group, `[N, B]`."""
@@ -298,18 +316,17 @@ class Search:
         groups = zip(self.groups, self.bases(poles), self._targets(), strict=True)
         for (series, present), basis, z in groups:
             q, _ = least_squares(basis, z)
-            unexplained[np.ix_(series, present)] = (z - q @ (q.conj().T @ z)).T
+            unexplained[np.ix_(series, present)] = _without(q, z).T
         return unexplained
 
     def linear(self, poles: np.ndarray) -> Linear:
         """The least-squares amplitudes of poles, residuals, and slopes modulo the exponentials."""
         amplitudes, residuals, slopes = [], [], []
-        groups = zip(self.groups, self.bases(poles), self._targets(), strict=True)
-        for (_, present), basis, z in groups:
+        groups = zip(self.bases(poles), self.slopes(poles), self._targets(), strict=True)
+        for basis, slopes_of_basis, z in groups:
             q, c = least_squares(basis, z)
-            residuals.append((z - q @ (q.conj().T @ z)).T.reshape(-1))
-            by_pole = self.t[present, None] * basis
-            by_pole = by_pole - q @ (q.conj().T @ by_pole)
+            residuals.append(_without(q, z).T.reshape(-1))
+            by_pole = _without(q, slopes_of_basis)
             by_pole = (c.T[:, None, :] * by_pole).reshape(-1, len(poles))
             slopes.append(np.concatenate([by_pole, -1j * by_pole], axis=-1))
             amplitudes.append(c)
@@ -366,10 +383,11 @@ class Search:
     def noise_variance(self, at: Linear, order: int) -> float:
         """The sum of squared residuals over their degrees of freedom, complex numbers.
 
-        Each series has its amplitudes, and all of them the poles.
+        Each series has its amplitudes and its trend, and all of them the poles.
         """
         series_count = sum(len(series) for series, _ in self.groups)
-        return at.cost / max(self.count - order * (series_count + 1), 1)
+        of_series = order + self.trend_size
+        return at.cost / max(self.count - of_series * series_count - order, 1)
 
 
 def _with_prior(at: Linear, point: np.ndarray, deviation: float) -> Linear:
@@ -395,7 +413,9 @@ class Estimates(NamedTuple):
     too_fast: np.ndarray  # bool, [order]
 
 
-def estimates(t: np.ndarray, z: np.ndarray, poles: np.ndarray, time: float) -> Estimates:
+def estimates(
+    t: np.ndarray, z: np.ndarray, poles: np.ndarray, time: float, trend: int | None = None
+) -> Estimates:
     """Standard errors under white noise, amplitudes at a time, and which poles can be trusted.
 
     The errors are from the Gauss-Newton information, with the variance of the residuals over their
@@ -403,7 +423,7 @@ def estimates(t: np.ndarray, z: np.ndarray, poles: np.ndarray, time: float) -> E
     three tenths of its decay rate, or of 1/span; it grows where that model would have a decay rate
     of three standard errors below zero. Other arguments as for `locate`.
     """
-    search, order = Search(t, z), len(poles)
+    search, order = Search(t, z, trend), len(poles)
     at = search.linear(poles)
     variance = search.noise_variance(at, order)
     lengths = np.linalg.norm(at.slopes, axis=0)
@@ -439,12 +459,12 @@ def _amplitudes(
     errors = amplitudes.copy()
     grown = poles * time
     turn = np.exp(np.minimum(grown.real, 300.0) + 1j * grown.imag)  # the square is finite
-    for (series, present), basis, of_group in zip(
-        search.groups, search.bases(poles), coefficients, strict=True
+    for (series, _), basis, slopes_of_basis, of_group in zip(
+        search.groups, search.bases(poles), search.slopes(poles), coefficients, strict=True
     ):
         inverse = np.linalg.pinv(basis, rcond=1e-14)
         of_known_poles = 0.5 * variance * np.sum(np.abs(turn[:, None] * inverse) ** 2, axis=1)
-        by_pole = turn[:, None] * (inverse @ (search.t[present, None] * basis))
+        by_pole = turn[:, None] * (inverse @ slopes_of_basis)
         by_pole -= time * np.diag(turn)
         for number, c in zip(series, of_group.T, strict=True):
             slopes = np.concatenate([by_pole * c, -1j * by_pole * c], axis=-1)
@@ -455,6 +475,17 @@ def _amplitudes(
             amplitudes[number] = turn * c
             errors[number] = np.sqrt(variances[0]) + 1j * np.sqrt(variances[1])
     return amplitudes, errors
+
+
+def trend_columns(t: np.ndarray, degree: int | None) -> np.ndarray:
+    """Legendre polynomials up to a degree over times from 0 to 1, `[N, degree + 1]`, or none."""
+    polynomials = np.polynomial.legendre.legvander(2.0 * t - 1.0, degree or 0)
+    return polynomials[:, : 0 if degree is None else degree + 1]
+
+
+def _without(q: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Columns less their projections on orthonormal columns."""
+    return a - q @ (q.conj().T @ a)
 
 
 def least_squares(basis: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
