@@ -19,7 +19,7 @@ def problems(monkeypatch):
 
 @pytest.mark.long
 def test_a_channel_from_its_pilots_has_a_smaller_error_than_by_loading(problems):
-    (row,) = problems.solve("wifi_channel", seeds=5)
+    (row,) = problems.solve("wifi_channel", seeds=2)
 
     assert row["blind"] < -20.0  # a baseline that works
     assert row["cgp"] < row["hindsight"] - 0.17
@@ -28,12 +28,12 @@ def test_a_channel_from_its_pilots_has_a_smaller_error_than_by_loading(problems)
 
 @pytest.mark.long
 def test_a_notch_has_the_error_of_its_equation_by_least_squares(problems):
-    response, quality = problems.notch_resonator(0)
+    response, quality = problems.solve("notch_resonator", seeds=1)
 
-    assert response.blind < -33.0
-    assert response.cgp < response.blind + 0.3
-    assert quality.cgp < -24.0
-    assert 0.8 < response.inside < 1.0
+    assert response["blind"] < -33.0
+    assert response["cgp"] < response["blind"] + 0.17
+    assert quality["cgp"] < quality["blind"] + 0.17
+    assert 0.8 < response["coverage"] < 1.0
 
 
 def test_is_the_table_of_the_page_that_of_the_record(problems):

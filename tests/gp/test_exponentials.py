@@ -501,7 +501,7 @@ def test_are_odd_data_located_too():
     t = np.linspace(0.0, 1.0, 12)
     assert locate(t, np.zeros((1, 12), complex), 2).power == 0.0
     poles = np.array([-1.0 + 5j, -1.0 + 5j, -2.0])
-    mixing = _mixing(t, poles, np.array([True, True, False]))
+    mixing = _mixing(t, poles, np.array([True, True, False]), None)
     assert np.all(np.isfinite(mixing))
     h = np.exp(np.outer(t, poles))
     q = np.concatenate([h, t[:, None] * h], axis=1) @ mixing
