@@ -20,7 +20,7 @@ from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.training import Model, register_post_update
-from cgp.training.hyperparameters import Row, notebook_table, parameter_rows
+from cgp.training.hyperparameters import Row, notebook_table, one_number, parameter_rows
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (
     Parameter,
@@ -87,6 +87,7 @@ class GaussianProcess(Parameterized, Model):
         for parameter_name in fixed:
             if left_out.get(parameter_name):
                 raise ValueError(f"{parameter_name} is fixed, but was left out: give it a value")
+        one_number(0.0 if noise_fraction is None else noise_fraction, "noise_fraction")
         if noise_fraction != 0.0 and (likelihood is not None or not self._noise_may_follow_signal):
             raise ValueError(
                 f"noise_fraction={noise_fraction}: noise that follows the signal is normal, and of "

@@ -73,14 +73,16 @@ class ExactGP(MaximumLikelihoodGP):
             of the reading: `E|n|² = noise_variance + noise_fraction² E|f|²`, circular. 0, the
             default, is none. None learns it, initialised from the data. `fit` renews E|f|² at the
             samples until it settles, `condition` computes it from the data, and predictions with
-            `observed=True` from the posterior (see `cgp.gp.signal_power`).
+            `observed=True` from the posterior (see `cgp.gp.signal_power`). Gradients take it as
+            constant; so do leave-one-out predictions and forecasts, which have it from all data.
+            Once hyperparameters have been assigned, `condition` again.
         likelihood: None for data that are the signal plus normal noise, else a likelihood of
             `cgp.likelihoods`. Posterior and log marginal likelihood are then approximate: the
             posterior is the normal distribution nearest to the true one, the likelihood is from
             expectation propagation for `OneBit` and a lower bound for others. They take some ten to
             a hundred times as long. `observed=True` adds normal noise of the noise variance.
-        fixed: Names of hyperparameters not to train, "noise_variance", "noise_scale" or
-            "noise_circularity".
+        fixed: Names of hyperparameters not to train, "noise_variance", "noise_scale",
+            "noise_fraction" or "noise_circularity".
         priors: TFP distributions of "noise_variance", by name; `{"noise_variance": None}` for no
             prior where it is left out.
         name: A name.

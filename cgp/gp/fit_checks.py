@@ -218,7 +218,8 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     squares = scales.output_sizes**2 if gp.noise_is_by_output else np.full(len(variances), square)
     least = int(np.argmin(variances / squares))
     noise, square = float(variances[least]), float(squares[least])
-    total_noise = float(np.min(gp.observation_model.noise_variances(data.noise)))
+    added = gp.observation_model.added_noise_variance(data.noise)
+    total_noise = noise + (0.0 if added is None else float(np.min(added)))
     is_free = not gp.noise_variance.fixed
     if is_free and total_noise < _NO_NOISE * square:
         remedy = (
@@ -473,13 +474,14 @@ def _of_empty_bands(gp: Any, data: Data, scales: DataScales) -> list[str]:
     """The suspicion that a regular series lacks the power that its model has in wide bands.
 
     The tapered periodogram `I(f) = |Σ h z e^{−i2πft}|²` of N samples at equal steps has the
-    expectation `E I(f) = Σ a(τ) (k(τ) + σ² [τ = 0]) e^{−i2πfτ}`, with `a(τ) = Σ h(t) h(t + τ)`,
-    leakage and aliases included (Percival & Walden, Spectral Analysis for Physical Applications,
-    1993, §6.3). A signal limited to a band has far less power outside of it than a Matérn process
-    with a spectrum of that width, and is forecast far better than by one.
+    expectation `E I(f) ≥ Σ a(τ) k(τ) e^{−i2πfτ}`, with `a(τ) = Σ h(t) h(t + τ)`, leakage and
+    aliases included, noise left out (Percival & Walden, Spectral Analysis for Physical
+    Applications, 1993, §6.3). A signal limited to a band has far less power outside of it than a
+    Matérn process with a spectrum of that width, and is forecast far better than by one.
     """
     is_of_values = data.is_of_values and gp.observation_model.likelihood is None
-    if not scales.is_regular or gp.kernel.outputs is not None or not is_of_values:
+    is_whole = getattr(gp, "band", None) is None
+    if not (scales.is_regular and is_of_values and is_whole) or gp.kernel.outputs is not None:
         return []
     x, z = residuals_of_mean(gp, data)
     first, z = _longest_stretch(np.rint((x[:, 0] - x[:, 0].min()) / scales.spacing).astype(int), z)
@@ -490,8 +492,7 @@ def _of_empty_bands(gp: Any, data: Data, scales: DataScales) -> list[str]:
     covariance = _covariance_at_lags(gp, start, scales.spacing, count)
     if covariance is None:
         return []
-    noise = float(np.mean(gp.observation_model.noise_variances(data.noise)))
-    observed, expected = _periodograms(z, covariance, noise)
+    observed, expected = _periodograms(z, covariance)
     bands = max(count // _BAND, 1)
     sums = [
         np.add.reduceat(power, np.linspace(0, len(power), bands, endpoint=False, dtype=int))
@@ -501,8 +502,8 @@ def _of_empty_bands(gp: Any, data: Data, scales: DataScales) -> list[str]:
     if share < _WIDE:
         return []
     return [
-        f"over {share:.0%} of all frequencies z has less than a thirtieth of the power that kernel "
-        "and noise have there: a signal limited to a band, whose forecasts under a kernel of wider "
+        f"over {share:.0%} of all frequencies z has less than a thirtieth of the power that the "
+        "kernel has there: a signal limited to a band, whose forecasts under a kernel of wider "
         "spectrum are worse than they could be. Over a regular grid Autoregressive(16) describes "
         "such a signal, otherwise RBF() in place of a Matérn kernel"
     ]
@@ -533,10 +534,8 @@ def _longest_stretch(places: np.ndarray, z: np.ndarray) -> tuple[int, np.ndarray
     return int(places[stretch[0]]) if len(stretch) else 0, z[:, stretch]
 
 
-def _periodograms(
-    series: np.ndarray, covariance: np.ndarray, noise: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """The sum of the tapered periodograms of series `[B, N]`, and its expectation.
+def _periodograms(series: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of the tapered periodograms of series `[B, N]`, and its expectation without noise.
 
     At 2 N frequencies, so that lags of both signs have places of their own.
     """
@@ -545,7 +544,7 @@ def _periodograms(
     observed = np.sum(np.abs(np.fft.fft(taper * series, size)) ** 2, axis=0)
     weights = np.fft.ifft(np.abs(np.fft.fft(taper, size)) ** 2).real[:count]
     of_signal = 2.0 * np.fft.fft(weights * covariance, size).real - weights[0] * covariance[0].real
-    return observed, len(series) * (of_signal + weights[0] * noise)
+    return observed, len(series) * of_signal
 
 
 def is_diagonal(kernel: Kernel, x: np.ndarray) -> bool:

@@ -208,24 +208,28 @@ class SignalPlusNoise:
             learned = tf.gather(learned, noise.group)
         elif learned.shape.rank and learned.shape != [self.outputs]:
             raise ValueError("a model of several groups of noise needs the group of each sample")
-        variance = learned = as_complex(learned)
-        if noise.variance is not None:
-            variance += as_complex(self.known_noise_variance(noise.variance))
-        if self.noise_fraction is not None:
-            if noise.signal_power is None:
-                raise ValueError(
-                    "noise_fraction is of samples that fit or condition takes in, and of "
-                    "predictions given these: step, process and other methods have no noise that "
-                    "follows the signal"
-                )
-            fraction = self._value_of(self.noise_fraction)
-            variance += as_complex(tf.square(fraction) * noise.signal_power)
+        learned = as_complex(learned)
+        added = self.added_noise_variance(noise)
+        variance = learned if added is None else learned + as_complex(added)
         if self.noise_circularity is not None:
             c = moments.c_or_zeros() + learned * self.noise_circularity.value
         k += variance
         if c is not None and not noise.is_common:
             c += tf.zeros_like(k)  # of each series, where k is
         return SecondMoments(k, c)
+
+    def added_noise_variance(self, noise: SampleNoise) -> tf.Tensor | None:
+        """The noise variances of samples beside the learned one: known, and by the signal."""
+        added = None if noise.variance is None else self.known_noise_variance(noise.variance)
+        if self.noise_fraction is None:
+            return added
+        if noise.signal_power is None:
+            raise ValueError(
+                "noise_fraction is of samples that fit or condition takes in, and of predictions "
+                "given these: step, process and other methods have no noise that follows the signal"
+            )
+        by_signal = tf.square(self._value_of(self.noise_fraction)) * noise.signal_power
+        return by_signal if added is None else added + by_signal
 
     def following(self, noise: SampleNoise, mean: tf.Tensor, moments: SecondMoments) -> SampleNoise:
         """The noise of observations of a signal of this mean and these moments about it."""

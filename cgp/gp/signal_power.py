@@ -33,7 +33,8 @@ def with_signal_power(
 ) -> Data:
     """The data with the power of the signal at the present hyperparameters, without gradient.
 
-    `posterior` returns the signal at the samples of data that have a power.
+    `posterior` returns the signal at the samples of data that have a power. Where the iteration
+    does not converge, a ValueError eagerly, and NaN in a graph.
     """
     series = data.z.shape[0]
     batch = tf.shape(data.z)[:1] if series is None else tf.constant([series])
@@ -55,5 +56,13 @@ def with_signal_power(
 
     start = with_power_of_data(data).noise.signal_power
     infinite = tf.constant(np.inf, accuracy.dtype)
-    _, power, _ = tf.while_loop(goes_on, turn, (tf.constant(0), start, infinite))
+    _, power, change = tf.while_loop(goes_on, turn, (tf.constant(0), start, infinite))
+    failed = ~(change <= 100.0 * accuracy)  # rounding may keep it from the last digits
+    if tf.executing_eagerly() and bool(failed):
+        raise ValueError(
+            f"no power of the signal agrees with its noise after {_MOST_TURNS} turns, the last of "
+            f"which changed a noise variance by {float(change):.1%}: the hyperparameters may be "
+            "far from the data"
+        )
+    power = tf.where(failed, tf.constant(np.nan, power.dtype), power)
     return with_power(tf.stop_gradient(power))._replace(batch=data.batch)

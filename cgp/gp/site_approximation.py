@@ -161,7 +161,6 @@ class SiteApproximation(tf.Module):
         self._process, self._stored, self._posterior = process, stored, posterior
         self.are_needed = process.likelihood is not None
         self._compiled = graph_of(self._converged_by_core)
-        self._compiled_power = graph_of(self._with_power_by_core)
         if self.are_needed:
             self._z = empty_variable(2, stored.z.dtype)
             self._variance = empty_variable(2, stored.x.dtype)
@@ -176,7 +175,7 @@ class SiteApproximation(tf.Module):
         likelihood, eagerly = self._process.likelihood, tf.executing_eagerly()
         if likelihood is None or data.noise.total_variance is not None:
             if self._process.noise_fraction is not None and data.noise.signal_power is None:
-                data = (self._compiled_power if eagerly else self._with_power)(data)
+                data = with_signal_power(self._process, data, self._posterior)
             return NormalData(data, tf.zeros([], data.x.dtype))
         if eagerly:
             likelihood.check(data.z.numpy())
@@ -191,14 +190,6 @@ class SiteApproximation(tf.Module):
         update = _SiteUpdate(self._process, data)
         lost = tf.cast(tf.where(failed, np.nan, 0.0), change.dtype)
         return NormalData(update.normal(site), update.correction(site, q) + lost)
-
-    def _with_power_by_core(self, data: Data) -> Data:
-        """`_with_power` in a graph of its own, as for `_converged_by_core`."""
-        with native.own_graph():
-            return self._with_power(data)
-
-    def _with_power(self, data: Data) -> Data:
-        return with_signal_power(self._process, data, self._posterior)
 
     def _converged_by_core(self, data: Data) -> tuple[tf.Tensor, Site, Moments]:
         """`_converged` in a graph of its own, in which the compiled core may filter and smooth."""

@@ -198,30 +198,33 @@ def descend(
 ) -> tuple[Data, list[dict[str, Any]]]:
     """Fits from several starts, and until the power of the signal settles where noise follows it.
 
-    Arguments as for `best_of_restarts`. Returns the data, with that power, and the optima of all
-    starts; there are none, and nothing is fitted, of one start without such noise.
+    Arguments as for `best_of_restarts`. Returns the data, with that power, and the optima of
+    several starts, the best with the settled power. Of one start nothing is fitted here, unless
+    its number of iterations has no cap and the power has to settle.
     """
     process = gp.observation_model
-    if process.noise_fraction is None or not isinstance(gp.optimizer, LBFGS):
-        if restarts == 1:
-            return data, []
-        return data, best_of_restarts(gp, data, scales, restarts, seed, cap, verbose)
-    weighed = with_power_of_data(data)
-    optima = best_of_restarts(gp, weighed, scales, restarts, seed, cap, verbose)
+    has_power = process.noise_fraction is not None and isinstance(gp.optimizer, LBFGS)
+    with_power, optima = with_power_of_data(data) if has_power else data, []
+    if restarts > 1:
+        optima = best_of_restarts(gp, with_power, scales, restarts, seed, cap, verbose)
+    if not has_power or cap is not None:
+        return with_power, optima
     for _ in range(_MOST_ROUNDS):
-        before, weighed = weighed, gp.with_signal_power(data)
-        variances = [process.noise_variances(d.noise) for d in (weighed, before)]
-        change = tf.where(data.present, tf.math.log(variances[0] / variances[1]), 0.0)
-        if float(tf.reduce_max(tf.abs(change))) < _SETTLED:
-            return weighed, optima
-        best_of_restarts(gp, weighed, scales, 1, seed, cap, verbose)
+        settled = best_of_restarts(gp, with_power, scales, 1, seed, None, verbose)
+        optima[:1] = settled if optima else []
+        before, with_power = with_power, gp.with_signal_power(data)
+        variances = [process.noise_variances(d.noise) for d in (with_power, before)]
+        logarithms = tf.where(data.present, tf.math.log(variances[0] / variances[1]), 0.0)
+        change = float(tf.reduce_max(tf.abs(logarithms)))
+        if change < _SETTLED:
+            return with_power, optima
     warnings.warn(
         f"noise variances that follow the signal have not settled in {_MOST_ROUNDS} rounds: the "
-        f"last changed one by a factor of {float(np.exp(np.max(np.abs(change)))):.3g}",
+        f"last changed one by {np.expm1(change):.1%}",
         RuntimeWarning,
         stacklevel=3,
     )
-    return weighed, optima
+    return with_power, optima
 
 
 def candidates(gp: Any, scales: DataScales, count: int, seed: int) -> list[np.ndarray]:

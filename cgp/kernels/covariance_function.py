@@ -362,7 +362,7 @@ class CovarianceFunction(HyperparameterLayer):
         for parameter in self.own_parameters:
             if is_selected(parameter):
                 rules.is_of_each = parameter.constraint.is_per_dimension and np.ndim(parameter) == 1
-                drawn = rules.drawn_from(parameter.prior)
+                drawn = rules.drawn_from_prior(parameter)
                 yield parameter, self.start_of(parameter.name, rules) if drawn is None else drawn
         for kernel, share in zip(self.inside(), self.shares(power, is_selected), strict=True):
             yield from kernel.starts(rules, share, is_selected)

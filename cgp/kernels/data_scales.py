@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cgp.kernels.periodogram import Periodogram, deviations, peaks_over_dimensions
+from cgp.training.parameters import Parameter
 
 _TONES = 8  # peaks of a periodogram among which starts of a frequency are drawn
 _MOST_DIMENSIONS = 3  # over which tones are looked for
@@ -304,17 +305,20 @@ class StartRules:
         """A positive number, or one drawn within so many decades around it."""
         return float(value * 10.0 ** (decades * (self.uniform() - 0.5)))
 
-    def drawn_from(self, prior: Any) -> np.ndarray | None:
-        """A value drawn from a prior; None without a draw, without a prior, or of one too general.
+    def drawn_from_prior(self, parameter: Parameter) -> np.ndarray | None:
+        """A value of a real hyperparameter drawn from its prior; None where a rule has to draw it.
 
         A start where the prior excludes the optimum would be lost.
         """
-        if self.draw is None or prior is None:
+        prior, present = parameter.prior, parameter.numpy()
+        if self.draw is None or prior is None or parameter.constraint.is_complex:
             return None
+        numbers = np.array([self.uniform() for _ in range(present.size)], present.dtype)
         try:
-            return np.asarray(prior.quantile(self.uniform()), float)
-        except NotImplementedError:
-            return None
+            value = np.asarray(prior.quantile(numbers.reshape(present.shape)), present.dtype)
+        except NotImplementedError:  # of few distributions
+            return present
+        return value if parameter.constraint.contains(value) else present
 
     def variance(self) -> float:
         """A variance: the share of the kernel; drawn within a factor of ten."""

@@ -123,18 +123,19 @@ class Rotation(Kernel):
         from a stronger tone elsewhere.
 
         Args:
-            frequency: As for the constructor.
+            frequency: As for the constructor, but not left out.
             within: The standard deviation of the frequency about that value, positive: a fit ends
                 further than three of them away only where the data leave no doubt.
             **kwargs: As for the constructor.
 
         Raises:
-            ValueError: A deviation that is not positive and finite, a prior of the frequency.
+            ValueError: A frequency that is not finite, a deviation that is not positive and finite,
+                a prior of the frequency.
 
         Example:
             >>> from cgp.kernels import Matern12, Rotation
             >>> inertial = Matern12() * Rotation.near(-0.048, within=0.003)
-            >>> inertial.parts[1].frequency.prior.stddev().numpy()
+            >>> float(inertial.parts[1].frequency.prior.stddev())
             0.003
         """
         deviation = np.asarray(as_array(within, "within"), float)
@@ -143,7 +144,10 @@ class Rotation(Kernel):
         priors = dict(kwargs.pop("priors", None) or {})
         if "frequency" in priors:
             raise ValueError("within is the prior of the frequency: leave it out of priors")
-        moments = {"loc": np.asarray(frequency, float).tolist(), "scale": deviation.tolist()}
+        center = np.asarray(frequency, float)
+        if not np.all(np.isfinite(center)):
+            raise ValueError(f"frequency must be finite, where it is known, got {frequency!r}")
+        moments = {"loc": center.tolist(), "scale": deviation.tolist()}
         priors["frequency"] = {"distribution": "Normal", "parameters": moments}
         return cls(frequency, priors=priors, **kwargs)
 

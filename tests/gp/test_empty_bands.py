@@ -31,6 +31,17 @@ def test_a_signal_limited_to_a_band_is_told_beside_a_wide_kernel():
     assert np.std(errors[1]) < 0.3 * np.std(errors[0])
 
 
+def test_noise_that_is_overstated_and_bands_that_were_chosen_are_not_told():
+    kernel = Matern12(1.0, 3.0) * Rotation(0.2)
+    z = cgp.ExactGP(kernel, 1e-6).sample(X, seed=0, observed=True)[0]
+    loud = cgp.ExactGP(kernel, 0.3)
+    data = loud.data_of(X, z)
+    assert _of_empty_bands(loud, data, scales_of(loud, data)) == []
+    chosen = cgp.StateSpaceGP(Matern32(1.0, 2.0), 0.1, likelihood="whittle", band=(-0.1, 0.1))
+    data = chosen.data_of(X, fading(1))
+    assert _of_empty_bands(chosen, data, scales_of(chosen, data)) == []
+
+
 def test_signals_of_the_model_are_not_told():
     kernels = [
         Matern12(1.0, 3.0) * Rotation(0.2),

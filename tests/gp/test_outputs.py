@@ -566,6 +566,14 @@ def test_is_the_noise_learned_that_trends_leave():
         cgp.means.Outputs([cgp.means.Rational(2, real_response=True), trend])
 
 
+def test_is_no_noise_told_to_vanish_where_units_of_outputs_differ():
+    x = np.arange(60.0)
+    process = cgp.StateSpaceGP(Matern32(1.0, 4.0), 0.01)
+    z = process.sample(x, 2, seed=1, observed=True).T * np.array([1.0, 1e-6])
+    gp = cgp.StateSpaceGP(Outputs([Matern32(), Matern32()]), [None] * 2)
+    gp.fit(x, z, verbose=0)  # a warning is an error
+
+
 def test_is_a_trend_of_each_output_marginalised():
     trends = [cgp.means.Polynomial(1, marginalized=True, center=5.0, scale=5.0), None, None]
     gp = cgp.ExactGP(proper(), NOISES, mean=cgp.means.Outputs(trends))

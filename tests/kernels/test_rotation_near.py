@@ -6,7 +6,7 @@ import pytest
 
 import cgp
 from cgp.gp.starts import candidates, scales_of
-from cgp.kernels import Matern12, Rotation
+from cgp.kernels import Matern12, Rotation, WidelyLinear
 
 INERTIAL, OTHER, WITHIN = -0.048, -0.2, 0.003
 
@@ -55,7 +55,24 @@ def test_the_prior_is_saved_and_of_each_dimension():
     assert single.frequency.prior.dtype.name == "float32"
 
 
+def test_priors_that_give_no_start_leave_restarts_as_they_are():
+    """Of a complex value, and with mass where the value cannot be."""
+    x, z = two_oscillations()
+    normal = {"distribution": "Normal", "parameters": {"loc": [0.0, 0.0], "scale": [0.3, 0.3]}}
+    outside = {"distribution": "Normal", "parameters": {"loc": 1.0, "scale": 30.0}}
+    kernel = WidelyLinear(
+        Matern12(9.0, 20.0, priors={"lengthscale": outside}) * Rotation(OTHER),
+        0.1 + 0.1j,
+        priors={"coefficient": normal},
+    )
+    gp = cgp.ExactGP(kernel, 0.1)
+    history = gp.fit(x[:40], z[:40], restarts=4, epochs=2, verbose=0)
+    assert len(history.optima) == 4
+
+
 def test_errors():
+    with pytest.raises(ValueError, match="frequency must be finite, where it is known"):
+        Rotation.near(None, 0.1)
     for within in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(ValueError, match="within must be positive and finite"):
             Rotation.near(0.1, within)

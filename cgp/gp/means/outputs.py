@@ -21,8 +21,8 @@ class Outputs(Mean):
     Args:
         means: A mean for each output, None for zero. The same one in several places has the same
             coefficients in all of them; marginalised ones are of each output. A `Rational` or
-            `Exponentials` in several places has the same poles in all of them, located together at
-            inputs where none is missing, and residues of each output.
+            `Exponentials` in several places has the same poles in all of them, located from all
+            together (a `Rational` at inputs where none is missing), and residues of each output.
         name: A name.
         dtype: The dtype of the means.
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from scipy.optimize import minimize
 
 from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import SecondMoments, form_of
@@ -32,7 +33,6 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.training.laplace import hessian
 
 _LEAST_CURVATURE = 0.05  # a deviation of 4.5, a factor of 90 of a positive hyperparameter
-_STEP = 1.0  # the longest step to the center, in standard deviations
 
 
 class WeightedPoints(NamedTuple):
@@ -55,7 +55,10 @@ def simplex(dimensions: int) -> np.ndarray:
 
 
 def weighted_points(gp: Any, sampler: Sampler) -> WeightedPoints:
-    """The points of a process that has data and is at the maximum of its likelihood."""
+    """The points of a process that has data and is at a maximum of its likelihood.
+
+    They are about the maximum of the density with weak priors to which that leads.
+    """
     data, coordinates = gp.stored_data(), sampler.coordinates
     weak = weak_priors(gp, coordinates, data)
     priors = tuple(weak.get(name) for name in coordinates.parameters)
@@ -66,14 +69,18 @@ def weighted_points(gp: Any, sampler: Sampler) -> WeightedPoints:
         densities, gradients = sampler.density(data, priors, rows)
         return np.reshape(densities, np.shape(points)[:-1]), np.reshape(gradients, np.shape(points))
 
-    center = coordinates.inside_bounds().astype(float)
+    def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
+        density, gradient = evaluated(point)
+        if not np.isfinite(density):
+            return np.inf, np.zeros_like(point)
+        return -float(density), -np.asarray(gradient, float)
+
+    # The priors move the maximum, far where a likelihood rises as a variance goes to zero.
+    start = coordinates.inside_bounds().astype(float)
+    center = minimize(loss, start, jac=True, method="L-BFGS-B").x
     curvature = hessian(lambda point: -evaluated(point)[1], center)
     eigenvalues, axes = np.linalg.eigh(curvature)
     factor = axes / np.sqrt(np.maximum(eigenvalues, _LEAST_CURVATURE))
-    # The priors and the unit of volume move the maximum: by a step of Newton.
-    step = factor.T @ evaluated(center)[1]
-    step *= min(1.0, _STEP / max(float(np.linalg.norm(step)), 1e-300))
-    center += factor @ step
     points = center + np.sqrt(coordinates.size) * simplex(coordinates.size) @ factor.T
     log_density = np.nan_to_num(evaluated(points)[0], nan=-np.inf)
     if not np.isfinite(log_density).any():

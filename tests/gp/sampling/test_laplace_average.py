@@ -7,7 +7,7 @@ import tensorflow_probability as tfp
 
 import cgp
 from cgp.gp.sampling.laplace_average import simplex
-from cgp.kernels import Coregionalized, Matern12, Matern32, Rotation
+from cgp.kernels import Coregionalized, Matern12, Matern32, Rotation, WidelyLinear
 
 KINDS = [cgp.ExactGP, cgp.StateSpaceGP]
 
@@ -108,6 +108,24 @@ def test_has_the_average_of_outputs_their_shape():
     np.testing.assert_allclose(
         np.diag(averaged.covariance().numpy()), np.ravel(averaged.variance()), atol=1e-13
     )
+
+
+def test_has_a_signal_that_the_likelihood_loses_its_regions():
+    """A drift far below the noise, of which the maximum of the likelihood has none."""
+    rng, t = np.random.default_rng(4), np.arange(160.0)
+    root = np.linalg.cholesky(np.exp(-np.abs(t[:, None] - t) / 40) + 1e-9 * np.eye(160))
+    signal = 0.03 * root @ rng.normal(size=160)
+    z = signal + 0.12 * rng.normal(size=(160, 2)) @ [1, 1j]
+    gp = cgp.ExactGP(WidelyLinear(Matern32(), 1.0, fixed="coefficient"))
+    gp.fit(t, z, verbose=0)
+    held = []
+    for uncertain in (False, True):
+        posterior = gp.posterior(t, uncertain=uncertain)
+        of_real = (posterior.variance() + tf.math.real(posterior.pseudo_variance())) / 2.0
+        square = (tf.math.real(posterior.mean()) - signal) ** 2
+        held.append(np.mean(square < 1.96**2 * of_real))
+    assert held[0] < 0.3
+    assert held[1] > 0.8
 
 
 def test_errors():
