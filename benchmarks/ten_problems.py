@@ -124,8 +124,8 @@ def vlbi_gains(seed):
         of_size = WidelyLinear(Matern32(), 1.0, fixed="coefficient")
         kernel = of_phase + of_size + Constant()
         models[kind.__name__] = cgp.ExactGP(kernel, noise_scale=None)
-    found = cgp.compare(models, at, z, noise_variance=noise, restarts=4, verbose=0)
-    region = found.predict(t)
+    comparison = cgp.compare(models, at, z, noise_variance=noise, restarts=4, verbose=0)
+    region = comparison.predict(t)
     log_gain = region["mean"] + np.log(gain / np.exp(region["mean"]))  # up to whole turns
     figures = []
     for of, there in {"where solved": ~flagged, "where flagged": flagged}.items():
@@ -158,7 +158,7 @@ def resonator(rng):
 
 def notch_resonator(seed):
     """Four resonators of Q 1e4 to 1e5 in a rippling cable; 31 points, and 30 between them."""
-    rng, found, q_errors = np.random.default_rng(200 + seed), [], []
+    rng, regions, q_errors = np.random.default_rng(200 + seed), [], []
     windows = [np.inf, 8.0, 6.0, 4.0, 3.0]  # in widths of the resonance
     settings = [*windows, "least squares"]
     for f, z, truth, loaded, delay in (resonator(rng) for _ in range(4)):
@@ -171,11 +171,11 @@ def notch_resonator(seed):
         responses = [fit(x_new) for fit in fits]
         best = min(responses, key=lambda one: np.sum(np.abs(one - truth) ** 2))
         region = gp.predict(x_new)
-        found.append({"truth": truth, "blind": responses[0], "best": best} | region)
+        regions.append({"truth": truth, "blind": responses[0], "best": best} | region)
         quality = gp.mean.poles_with_errors().quality_factors[0]
         wrong = np.abs(np.array([fit.quality for fit in fits] + [quality]) / loaded - 1)
         q_errors.append([wrong[0], wrong[:-1].min(), wrong[-1]])
-    whole = {name: np.concatenate([of[name] for of in found]) for name in found[0]}
+    whole = {name: np.concatenate([of[name] for of in regions]) for name in regions[0]}
     truth, blind, best = (whole.pop(name) for name in ("truth", "blind", "best"))
     q_figures = 10 * np.log10(np.mean(np.square(q_errors), axis=0))
     return [figure("S between points", truth, blind, [best], whole), Figure("Q", *q_figures)]
@@ -206,10 +206,10 @@ def simplest(models, x, z, **fit):
     As `docs/choosing.md` has it: of densities that differ by hundredths, the simpler model. The
     orders ascend. Returns the comparison too, whose mixture is for comparison.
     """
-    found = cgp.compare(models, x, z, verbose=0, **fit)
-    densities = {name: found[name].calibrated_density for name in found}
+    comparison = cgp.compare(models, x, z, verbose=0, **fit)
+    densities = {name: comparison[name].calibrated_density for name in comparison}
     least = max(densities.values()) - 0.05
-    return models[next(name for name in models if densities[name] >= least)], found
+    return models[next(name for name in models if densities[name] >= least)], comparison
 
 
 def noisy_nmr(seed):
@@ -220,8 +220,8 @@ def noisy_nmr(seed):
     estimates = [*tools.cadzow(z, orders)]
     lengths = [tools.description_length(z, *pair) for pair in zip(estimates, orders, strict=True)]
     others = [*estimates, *tools.cadzow(z, orders, iterations=1)]
-    gp, found = simplest(exponentials((6, 8, 10, 12)), n, z, restarts=1)
-    blind, mixture = estimates[np.argmin(lengths)], found.predict(n)["mean"]
+    gp, comparison = simplest(exponentials((6, 8, 10, 12)), n, z, restarts=1)
+    blind, mixture = estimates[np.argmin(lengths)], comparison.predict(n)["mean"]
     return [figure("signal", truth, blind, others, gp.predict(n), mixture)]
 
 
@@ -232,13 +232,13 @@ def sparse_nmr(seed):
     shares = np.exp(-n / 250)  # early times more often, as is usual
     at = np.sort(rng.choice(512, 96, replace=False, p=shares / shares.sum()))
     z = with_noise(rng, truth, 20.0)
-    left = np.setdiff1d(n, at)
+    other = np.setdiff1d(n, at)
     levels = [*np.geomspace(0.5, 0.002, 12)]
     level = tools.blind(tools.soft_thresholding, levels, at, z[at])
-    estimates = [tools.soft_thresholding(at, z[at], one, left) for one in levels]
-    gp, found = simplest(exponentials((6, 8, 10, 12)), at, z[at], restarts=1)
-    blind, mixture = estimates[levels.index(level)], found.predict(left)["mean"]
-    return [figure("other times", truth[left], blind, estimates, gp.predict(left), mixture)]
+    estimates = [tools.soft_thresholding(at, z[at], one, other) for one in levels]
+    gp, comparison = simplest(exponentials((6, 8, 10, 12)), at, z[at], restarts=1)
+    blind, mixture = estimates[levels.index(level)], comparison.predict(other)["mean"]
+    return [figure("other times", truth[other], blind, estimates, gp.predict(other), mixture)]
 
 
 # --- 5 -------------------------------------------------------------------------------------------
@@ -257,10 +257,10 @@ def cell_impedance(seed):
     out = np.zeros(f.size, bool)
     out[rng.permutation(np.arange(1, f.size - 1))[:12]] = True
     settings = [("voigt", k) for k in range(3, 29)] + [("vector fitting", k) for k in range(2, 15)]
-    known = f[~out], z[~out]
+    measured = f[~out], z[~out]
     weights = 1 / np.abs(z[~out]) ** 2
-    chosen = tools.blind(tools.impedance, settings, *known, weights)
-    estimates = [tools.impedance(*known, one, f[out], weights) for one in settings]
+    chosen = tools.blind(tools.impedance, settings, *measured, weights)
+    estimates = [tools.impedance(*measured, one, f[out], weights) for one in settings]
     models = {
         kind.__name__: cgp.ExactGP(kind() + Constant(), noise_fraction=None)
         for kind in (Matern32, Matern52, RBF)
@@ -277,14 +277,14 @@ def cell_impedance(seed):
 # --- 6 and 10 ------------------------------------------------------------------------------------
 
 
-def by_rational(f, z, known, truth, settings, models):
-    """The figure of rational functions and of models of cgp at the lines that are not known."""
-    chosen = tools.blind(tools.rational, settings, f[known], z[known])
-    estimates = [tools.rational(f[known], z[known], one, f[~known]) for one in settings]
-    gp, found = simplest(models, f[known], z[known], restarts=1)
-    blind, mixture = estimates[settings.index(chosen)], found.predict(f[~known])["mean"]
-    region = gp.predict(f[~known])
-    return [figure("other lines", truth[~known], blind, estimates, region, mixture)]
+def by_rational(f, z, measured, truth, settings, models):
+    """The figure of rational functions and of models of cgp at the lines held out."""
+    chosen = tools.blind(tools.rational, settings, f[measured], z[measured])
+    estimates = [tools.rational(f[measured], z[measured], one, f[~measured]) for one in settings]
+    gp, comparison = simplest(models, f[measured], z[measured], restarts=1)
+    blind, mixture = estimates[settings.index(chosen)], comparison.predict(f[~measured])["mean"]
+    region = gp.predict(f[~measured])
+    return [figure("other lines", truth[~measured], blind, estimates, region, mixture)]
 
 
 def modal_analysis(seed):
@@ -295,13 +295,13 @@ def modal_analysis(seed):
         place, damping = 2 * np.pi * (centre + rng.uniform(-18, 18)), rng.uniform(0.004, 0.01)
         size = rng.choice([-1, 1]) * rng.uniform(0.3, 1.0)
         truth = truth + size * s**2 / (s**2 + 2 * damping * place * s + place**2)
-    z, known = with_noise(rng, truth, 40.0), np.arange(f.size) % 2 == 0
+    z, measured = with_noise(rng, truth, 40.0), np.arange(f.size) % 2 == 0
     settings = [("vector fitting", k) for k in range(3, 9)]
     settings += [("AAA", k) for k in range(6, 25, 2)]
     models = {
         f"{k}": cgp.ExactGP(Zero(), mean=means.Rational(k, real_response=True)) for k in (4, 5, 6)
     }
-    return by_rational(f, z, known, truth, settings, models)
+    return by_rational(f, z, measured, truth, settings, models)
 
 
 def room_acoustics(seed):
@@ -316,14 +316,14 @@ def room_acoustics(seed):
     sizes = shapes[0] * shapes[1] * np.prod(np.where(n > 0, 2.0, 1.0), axis=1)
     w, decay = 2 * np.pi * f[:, None], np.log(1000) / 0.5
     truth = (1j * w / (modes**2 + 2j * w * decay - w**2)) @ sizes
-    z, known = with_noise(rng, truth, 30.0), np.arange(f.size) % 3 == 0
+    z, measured = with_noise(rng, truth, 30.0), np.arange(f.size) % 3 == 0
     settings = [("vector fitting", k) for k in (5, 10, 15, 20, 25)]
     settings += [("AAA", k) for k in range(10, 61, 5)]
     models = {"0": cgp.ExactGP(Szego(real_response=True))}
     for k in (5, 10):
         mean = means.Rational(k, real_response=True)
         models[f"{k}"] = cgp.ExactGP(Szego(real_response=True), mean=mean)
-    return by_rational(f, z, known, truth, settings, models)
+    return by_rational(f, z, measured, truth, settings, models)
 
 
 # --- 7 -------------------------------------------------------------------------------------------
@@ -419,8 +419,8 @@ def grid_ringdown(seed):
             ratios.append([*errors(30 * np.log(poles), sizes)])
             lengths.append(tools.description_length(z[seen], whole[seen], order))
     blind = int(np.argmin(lengths[: len(orders)]))
-    gp, found = simplest(exponentials((2, 3, 4, 5), trend=1), t[seen], z[seen], restarts=1)
-    mixture, of = found.predict(t[~seen])["mean"], gp.mean.modes_with_errors()
+    gp, comparison = simplest(exponentials((2, 3, 4, 5), trend=1), t[seen], z[seen], restarts=1)
+    mixture, of = comparison.predict(t[~seen])["mean"], gp.mean.modes_with_errors()
     poles = -of.decay_rates + 2j * np.pi * of.frequencies
     squares = np.mean(np.square([*ratios, [*errors(poles, of.amplitudes)]]), axis=1)
     q = 10 * np.log10([squares[blind], squares[:-1].min(), squares[-1]])

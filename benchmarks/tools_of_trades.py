@@ -173,9 +173,9 @@ def matrix_pencil(z, orders):
     """Poles per sample and amplitudes for each order (Hua & Sarkar, 1990); none grows."""
     rows = z.size // 2
     index = np.arange(rows)[:, None] + np.arange(z.size - rows + 1)
-    left = np.linalg.svd(z[index], full_matrices=False)[0]
+    vectors = np.linalg.svd(z[index], full_matrices=False)[0]
     for order in orders:
-        signal = left[:, :order]
+        signal = vectors[:, :order]
         poles = np.linalg.eigvals(np.linalg.lstsq(signal[:-1], signal[1:], rcond=None)[0])
         poles = poles / np.maximum(np.abs(poles), 1.0)
         powers = poles ** np.arange(z.size)[:, None]
