@@ -44,6 +44,7 @@ class GaussianProcess(Parameterized, Model):
     """The approximate noise variance fitted to data without noise, as a share of `E|z|²`."""
     optimizer: Any  # of Keras
     _noise_may_follow_signal = False
+    """Whether it takes `noise_fraction`, for which it needs all data at once."""
     _data_by_point = False
     """Whether the working coordinates of data come point after point (see `SignalPlusNoise`)."""
 

@@ -281,10 +281,10 @@ class ExactGP(MaximumLikelihoodGP):
             part: A term of a kernel that is a sum, the same object, or the sum `a + b` of some of
                 its terms; its process is predicted, without the mean. None for the whole signal.
             uncertain: Whether hyperparameters are uncertain too. The posterior is then averaged
-                over them by Laplace's approximation at their present values, which a fit to these
-                data has to have found (see `cgp.gp.sampling.laplace_average`): for few data, a
-                hundred or less, whose regions are too narrow otherwise. The first call takes some
-                ten evaluations of the gradient for each hyperparameter. Not for a part.
+                over them by Laplace's approximation, at the maximum with weak priors that is
+                nearest to the values of a fit (see `cgp.gp.sampling.laplace_average`): for few
+                data, a hundred or less, whose regions are too narrow otherwise. The first call
+                takes some tens of evaluations of the gradient. Not for a part.
 
         Returns:
             A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,

@@ -484,11 +484,12 @@ def _of_empty_bands(gp: Any, data: Data, scales: DataScales) -> list[str]:
     if not (scales.is_regular and is_of_values and is_whole) or gp.kernel.outputs is not None:
         return []
     x, z = residuals_of_mean(gp, data)
-    first, z = _longest_stretch(np.rint((x[:, 0] - x[:, 0].min()) / scales.spacing).astype(int), z)
+    steps = np.rint((x[:, 0] - x[:, 0].min()) / scales.spacing).astype(int)
+    first_step, z = _longest_stretch(steps, z)
     count = z.shape[1]
     if not _LONG_SERIES <= count <= _LONGEST:
         return []
-    start = float(x[:, 0].min()) + first * scales.spacing
+    start = float(x[:, 0].min()) + first_step * scales.spacing
     covariance = _covariance_at_lags(gp, start, scales.spacing, count)
     if covariance is None:
         return []

@@ -209,8 +209,8 @@ class MaximumLikelihoodGP(GaussianProcess):
         drawn around the scales of the data; the best is kept.
 
         Many series of different lengths, or more than fit into memory, come as a dataset of pairs
-        `(x, z)`, or as a list of such pairs with an `engine`. All teach the shared hyperparameters;
-        none is taken in, and data taken in before stay.
+        `(x, z)`, or as a list of such pairs with an `engine`. Hyperparameters are learned from all
+        of them; none is taken in, and data taken in before stay.
 
         Args:
             x: Inputs, as for `condition`; or a `tf.data.Dataset` of pairs `(x, z)`; or, with an

@@ -48,8 +48,9 @@ def with_signal_power(
         at_samples = posterior(with_power(power))
         following = squared_modulus(at_samples.mean()) + at_samples.variance()
         following = tf.reshape(following, tf.shape(power))
-        before, after = (process.noise_variances(with_power(a).noise) for a in (power, following))
-        return count + 1, following, tf.reduce_max(tf.abs(tf.math.log(after / before)))
+        variances = [process.noise_variances(with_power(a).noise) for a in (power, following)]
+        change = tf.abs(tf.math.log(variances[1] / variances[0]))
+        return count + 1, following, tf.reduce_max(change)
 
     def goes_on(count: tf.Tensor, _: tf.Tensor, change: tf.Tensor) -> tf.Tensor:
         return (count < _MOST_TURNS) & (change > accuracy)

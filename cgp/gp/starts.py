@@ -212,8 +212,8 @@ def descend(
     for _ in range(_MOST_ROUNDS):
         settled = best_of_restarts(gp, with_power, scales, 1, seed, None, verbose)
         optima[:1] = settled if optima else []
-        before, with_power = with_power, gp.with_signal_power(data)
-        variances = [process.noise_variances(d.noise) for d in (with_power, before)]
+        previous_data, with_power = with_power, gp.with_signal_power(data)
+        variances = [process.noise_variances(d.noise) for d in (with_power, previous_data)]
         logarithms = tf.where(data.present, tf.math.log(variances[0] / variances[1]), 0.0)
         change = float(tf.reduce_max(tf.abs(logarithms)))
         if change < _SETTLED:

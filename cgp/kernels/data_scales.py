@@ -315,10 +315,10 @@ class StartRules:
             return None
         numbers = np.array([self.uniform() for _ in range(present.size)], present.dtype)
         try:
-            value = np.asarray(prior.quantile(numbers.reshape(present.shape)), present.dtype)
+            quantiles = np.asarray(prior.quantile(numbers.reshape(present.shape)), present.dtype)
         except NotImplementedError:  # of few distributions
             return present
-        return value if parameter.constraint.contains(value) else present
+        return quantiles if parameter.constraint.contains(quantiles) else present
 
     def variance(self) -> float:
         """A variance: the share of the kernel; drawn within a factor of ten."""

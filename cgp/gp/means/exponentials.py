@@ -95,9 +95,9 @@ class Exponentials(LocatedMean):
 
     Raises:
         ValueError: An order that is no whole number above 0; at `fit`, fewer different times than
-            (4 order + 2 trend + 2)/1.8, series with inputs of their own, inputs of several
-            dimensions, times so uneven that no frequency can be searched; before the first `fit`,
-            any use of the exponentials.
+            4 order/1.8, or (4 order + 2 trend + 2)/1.8 beside a trend; series with inputs of their
+            own, inputs of several dimensions, times so uneven that no frequency can be searched;
+            before the first `fit`, any use of the exponentials.
 
     Warns:
         RuntimeWarning: At `fit`, a decay rate at the upper end of its range, or at 0 in data that
@@ -154,7 +154,7 @@ class Exponentials(LocatedMean):
         Raises:
             ValueError: No fit before, or weights set by hand.
         """
-        estimates: ModesWithErrors = self._estimates(self.poles_in_words)
+        estimates: ModesWithErrors = self._estimates()
         return estimates
 
     def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
@@ -180,22 +180,22 @@ class Exponentials(LocatedMean):
         time = 0.0 if origin - _NEAR * span <= 0.0 <= origin + span else origin
         modes = estimates(t, z, poles, (time - origin) / span, self.trend)
         _warn_of_bounds(self, modes, poles / span)
-        before = self._located()
+        previous_weights = self._located()
         self._axis.assign([origin, span])
         self._located_poles.assign(split(poles))
         self._mixing.assign(split(_mixing(t, poles, modes.at_optimum, self.trend)))
-        several = slice(None) if len(z) > 1 else 0
+        series = slice(None) if len(z) > 1 else 0
         rate_errors, angle_errors = modes.errors / span
         with_errors = ModesWithErrors(
             self.frequencies,
             angle_errors / (2.0 * np.pi),
             self.decay_rates,
             rate_errors,
-            size * modes.amplitudes[several],
-            size * modes.amplitude_errors[several],
+            size * modes.amplitudes[series],
+            size * modes.amplitude_errors[series],
             time,
         )
-        self._records.replace(before, self._located(), with_errors)
+        self._records.replace(previous_weights, self._located(), with_errors)
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""

@@ -24,12 +24,12 @@ class FitRecords:
         self._kind, self._complex = kind, complex_fields
         self._records: list[tuple[np.ndarray, Any]] = []
 
-    def replace(self, before: np.ndarray, weights: np.ndarray, estimates: Any) -> None:
-        """Keeps estimates that belong to weights, in one row, and those of the weights before."""
-        present = self.of(before)
+    def replace(self, previous: np.ndarray, weights: np.ndarray, estimates: Any) -> None:
+        """Keeps estimates that belong to weights, in one row, and those of the previous weights."""
+        present = self.of(previous)
         self._records = [(weights, estimates)]
         if present is not None:
-            self._records.append((before, present))
+            self._records.append((previous, present))
 
     def of(self, weights: np.ndarray) -> Any:
         """The estimates that belong to the values of weights; None where there are none."""
@@ -44,8 +44,8 @@ class FitRecords:
         if estimates is None:
             return {}
         arrays = {"located": weights}
-        for name, values in estimates._asdict().items():
-            a = np.asarray(values)
+        for name, estimate in estimates._asdict().items():
+            a = np.asarray(estimate)
             arrays[name] = np.stack([a.real, a.imag], axis=-1) if name in self._complex else a
         return arrays
 
@@ -54,13 +54,13 @@ class FitRecords:
         self._records = []
         if not set(arrays.keys()).issuperset(("located", *self._kind._fields)):
             return
-        values: dict[str, Any] = {}
+        estimates: dict[str, Any] = {}
         for name in self._kind._fields:
             a = np.asarray(arrays[name], float)
             if name in self._complex:
                 a = a[..., 0] + 1j * a[..., 1]
-            values[name] = a if a.ndim else float(a)
-        self._records = [(np.asarray(arrays["located"]), self._kind(**values))]
+            estimates[name] = a if a.ndim else float(a)
+        self._records = [(np.asarray(arrays["located"]), self._kind(**estimates))]
 
 
 class LocatedMean(Mean):
@@ -108,15 +108,15 @@ class LocatedMean(Mean):
         """The values of the weights that a fit locates, in one row."""
         return np.concatenate([np.ravel(weight.numpy()) for weight in self._located_weights()])
 
-    def _estimates(self, of_what: str) -> Any:
+    def _estimates(self) -> Any:
         """The estimates with errors, or an error if no fit located the weights."""
         self._origin_and_span()
         estimates = self._records.of(self._located())
         if estimates is None:
             raise ValueError(
-                f"the errors of the {of_what} of {self!r} do not belong to its weights, which were "
-                "set, or are from a file of an earlier version, which saved no errors: fit(x, z) "
-                "again"
+                f"the errors of the {self.poles_in_words} of {self!r} do not belong to its "
+                "weights, which were set, or are from a file of an earlier version, which saved no "
+                "errors: fit(x, z) again"
             )
         return estimates
 

@@ -298,9 +298,10 @@ class Search:
         """The exponentials at the times of each group, `[N, order]`, without their trends."""
         return self._of_groups(np.exp(self.t[:, None] * poles))
 
-    def slopes(self, poles: np.ndarray) -> list[np.ndarray]:
-        """The derivatives of the exponentials by their poles, likewise."""
-        return self._of_groups(self.t[:, None] * np.exp(self.t[:, None] * poles))
+    def bases_and_slopes(self, poles: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The bases, and the derivatives of the exponentials by their poles likewise."""
+        exponentials = np.exp(self.t[:, None] * poles)
+        return self._of_groups(exponentials), self._of_groups(self.t[:, None] * exponentials)
 
     def _of_groups(self, columns: np.ndarray) -> list[np.ndarray]:
         groups = zip(self.groups, self._trends, strict=True)
@@ -322,7 +323,7 @@ class Search:
     def linear(self, poles: np.ndarray) -> Linear:
         """The least-squares amplitudes of poles, residuals, and slopes modulo the exponentials."""
         amplitudes, residuals, slopes = [], [], []
-        groups = zip(self.bases(poles), self.slopes(poles), self._targets(), strict=True)
+        groups = zip(*self.bases_and_slopes(poles), self._targets(), strict=True)
         for basis, slopes_of_basis, z in groups:
             q, c = least_squares(basis, z)
             residuals.append(_without(q, z).T.reshape(-1))
@@ -460,7 +461,7 @@ def _amplitudes(
     grown = poles * time
     turn = np.exp(np.minimum(grown.real, 300.0) + 1j * grown.imag)  # the square is finite
     for (series, _), basis, slopes_of_basis, of_group in zip(
-        search.groups, search.bases(poles), search.slopes(poles), coefficients, strict=True
+        search.groups, *search.bases_and_slopes(poles), coefficients, strict=True
     ):
         inverse = np.linalg.pinv(basis, rcond=1e-14)
         of_known_poles = 0.5 * variance * np.sum(np.abs(turn[:, None] * inverse) ** 2, axis=1)

@@ -127,10 +127,10 @@ class Outputs(Mean):
     ) -> tf.Tensor | None:
         number, columns = _numbers_of_outputs(x), []
         for mean, of_mean in self.different():
-            values = evaluate(mean, x[..., :-1])
-            if values is not None:
+            basis = evaluate(mean, x[..., :-1])
+            if basis is not None:
                 at_outputs = tf.one_hot(number, self.outputs, dtype=x.dtype)
-                columns += [values * as_complex(at_outputs[..., p, None]) for p in of_mean]
+                columns += [basis * as_complex(at_outputs[..., p, None]) for p in of_mean]
         return tf.concat(columns, axis=-1) if columns else None
 
     def _evaluated(

@@ -167,7 +167,7 @@ class Rational(LocatedMean):
             >>> modes.frequencies.round(3), modes.frequency_errors.round(4)
             (array([0.3]), array([0.0003]))
         """
-        estimates: PolesWithErrors = self._estimates(self.poles_in_words)
+        estimates: PolesWithErrors = self._estimates()
         if np.isnan(estimates.pole_errors).any() or np.isnan(estimates.residue_errors).any():
             warnings.warn(
                 f"poles of {self!r} are held by their prior or a bound, or not determined: their "
@@ -215,14 +215,14 @@ class Rational(LocatedMean):
         mixing = np.zeros((columns.shape[1],) * 2, complex)
         rows = rows_of(columns[:, used], self.has_real_coefficients)
         mixing[np.ix_(used, used)] = np.linalg.inv(np.linalg.qr(rows)[1])
-        before = self._located()
+        previous_weights = self._located()
         self._axis.assign(axis)
         self._located_poles.assign(split(poles))
         self._located_delay.assign(located.delay)
         self._mixing.assign(split(mixing))
         units = Axis(float(axis[0]), float(axis[1]), float(size))
         estimates = with_errors(u, z, located, at_optimum, self._arrangement, units)
-        self._records.replace(before, self._located(), estimates)
+        self._records.replace(previous_weights, self._located(), estimates)
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
