@@ -44,7 +44,7 @@ BUDGET = 900  # seconds of processor time
 LARGEST = {"not long": 3e9, "long": 5e9, "": 5e9}  # bytes of memory, by the marks
 # Files to a process, in folders that compile or compute much; in others all.
 FILES = {"examples": 2, "gp": 5, "layers": 6, "statespace": 3, "whole": 7}
-FILES_WITHOUT_LONG = {"statespace": 15}
+FILES_WITHOUT_LONG = {"gp": 18, "statespace": 15}
 # Folders that share a process, which begins with ten seconds of imports; more of them where only
 # their long tests run, or only the others.
 SMALL = ("bank", "distributions", "likelihoods", "native", "old_files", "reference")

@@ -76,6 +76,7 @@ def test_errors_are_of_the_information_of_all_unknowns(trend):
     np.testing.assert_allclose(predicted["variance"], leverage, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_forecasts_of_a_drift_are_in_their_regions():
     rng, inside, errors = np.random.default_rng(1), [], []
     for _ in range(20):

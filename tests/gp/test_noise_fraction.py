@@ -125,6 +125,7 @@ def test_a_fit_ends_where_no_weight_changes(kind):
         assert gp.log_marginal_likelihood() < best
 
 
+@pytest.mark.long
 def test_two_kinds_and_two_optimizers_learn_alike():
     x, z = proportional(5, count=80)
     learned = []

@@ -19,6 +19,7 @@ from cgp.kernels import (
 )
 from cgp.kernels.data_scales import DataScales
 from tests.gp.differences import assert_are_differences
+from tests.long_cases import long_except
 from tests.reference import gaussian_process as dense
 
 P, GAINS = 3, np.array([1.0, 0.5j, -0.3 + 0.2j])
@@ -30,7 +31,8 @@ Z[RNG.uniform(size=Z.shape) < 0.2] = np.nan
 Z[8] = np.nan
 NEW = np.array([2.0, -1.0, 12.0, T[3]])
 NOISES = [0.1, 0.2, 0.3]
-KEEP = pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP], ids=lambda k: k.__name__)
+KINDS = [cgp.ExactGP, cgp.StateSpaceGP]
+KEEP = pytest.mark.parametrize("kind", KINDS)
 
 
 def proper():
@@ -255,7 +257,7 @@ def test_do_gains_start_from_the_data_and_are_learned(kind, tmp_path):
     np.testing.assert_array_equal(again.predict(t)["mean"], gp.predict(t)["mean"])
 
 
-@KEEP
+@pytest.mark.parametrize("kind", long_except(KINDS, cgp.ExactGP))
 def test_does_a_saved_model_predict_outputs(kind, tmp_path):
     gp = kind(proper(), noise_variance=NOISES)
     gp.condition(T, Z)
@@ -269,7 +271,7 @@ def test_does_a_saved_model_predict_outputs(kind, tmp_path):
         close(served.predict([[13.0]])["mean"], gp.predict([13.0])["mean"])
 
 
-@KEEP
+@pytest.mark.parametrize("kind", long_except(KINDS, cgp.ExactGP))
 def test_what_takes_the_posterior_of_outputs(kind):
     import matplotlib
 

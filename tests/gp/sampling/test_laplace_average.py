@@ -8,6 +8,7 @@ import tensorflow_probability as tfp
 import cgp
 from cgp.gp.sampling.laplace_average import simplex
 from cgp.kernels import Coregionalized, Matern12, Matern32, Rotation, WidelyLinear
+from tests.long_cases import long_except
 
 KINDS = [cgp.ExactGP, cgp.StateSpaceGP]
 
@@ -29,7 +30,7 @@ def test_has_a_simplex_the_moments_of_a_sphere(dimensions):
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", long_except(KINDS, cgp.ExactGP))
 def test_is_the_average_that_of_an_integral_over_one_hyperparameter(kind):
     x, z = series(0, 25, Matern12(1.0, 4.0))
     prior = tfp.distributions.LogNormal(np.log(4.0), np.float64(0.5))
@@ -58,7 +59,7 @@ def test_is_the_average_that_of_an_integral_over_one_hyperparameter(kind):
     np.testing.assert_allclose(found.variance(), variance, rtol=0.03)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", long_except(KINDS, cgp.ExactGP))
 def test_are_the_moments_of_one_mixture(kind):
     x, z = series(1, 40)
     gp = kind(Matern32() * Rotation())
