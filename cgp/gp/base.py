@@ -420,3 +420,34 @@ def checked_likelihood(
 def as_dict(posterior: ComplexNormal) -> dict[str, tf.Tensor]:
     """Mean, variance and pseudo-variance of each point, by name, as `predict` returns them."""
     return {name: getattr(posterior, name)() for name in Marginals._fields}
+
+
+def checked_points(x: tf.Tensor, data: Data, outputs: int | None = None) -> tf.Tensor:
+    """New points, checked against the data; a graph checks the batch axes alone, when it runs."""
+    if not tf.executing_eagerly():
+        return _with_checked_batch_axes(x, data)
+    if x.shape[-1] != data.x.shape[-1]:
+        dimensions, shape = data.x.shape[-1], x.shape
+        if outputs is not None:
+            dimensions, shape = dimensions - 1, x[..., ::outputs, :-1].shape
+        raise ValueError(
+            f"x must have as many dimensions as the data, {dimensions}, got shape {shape}"
+        )
+    batch = data.batch.numpy().tolist()
+    shared = data.x.shape[0] == 1 and batch != [1]
+    if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
+        batched = "" if shared else f", or {[*batch, 'M', 'D']}"
+        raise ValueError(f"x must be [M] or [M, D]{batched} for these data, got shape {x.shape}")
+    return x
+
+
+def _with_checked_batch_axes(x: tf.Tensor, data: Data) -> tf.Tensor:
+    axes = tf.shape(x)[:-2]
+    if axes.shape[0] == 0:  # None where the rank is not known
+        return x
+    fits = tf.equal(tf.size(axes), tf.size(data.batch))
+    fits &= tf.equal(tf.reduce_prod(axes), tf.reduce_prod(data.batch))
+    message = "x must be [M, D], or have the batch axes of the data,", data.batch, "got", axes
+    check = tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), message)
+    with tf.control_dependencies([check]):
+        return tf.identity(x)

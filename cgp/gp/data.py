@@ -14,7 +14,18 @@ from cgp.kernels.points import LARGEST, as_points, within
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_complex, is_nan
 from cgp.observations import as_observations, check_same_labels, components
 
+# Lines of fewer samples are factorised sooner; missing samples take memory and a factor.
+_FEWEST, _MOST_MISSING, _LARGEST_SHARE_MISSING = 512, 3000, 0.25
 _MOST_DIMENSIONS = 3  # of x where z has the same shape: more are samples of series
+
+
+class Line(NamedTuple):
+    """A regular line of samples whose covariance is Toeplitz (see `cgp.gp.line`)."""
+
+    step: tf.Tensor
+    """The distance of neighbours, in units of x, real, `[1]`."""
+    missing: tf.Tensor | None
+    """The numbers of the samples that are missing, of all series, int32, `[k]`; None for none."""
 
 
 class Data(NamedTuple):
@@ -36,6 +47,8 @@ class Data(NamedTuple):
     """The noise of each sample."""
     functional: Functional = VALUES
     """What each sample measures of the signal."""
+    line: Line | None = None
+    """The line that the samples are on; None for other data."""
 
     @property
     def is_single(self) -> bool:
@@ -47,6 +60,20 @@ class Data(NamedTuple):
         """Whether all samples measure the value of the signal."""
         return self.functional.derivative is None and self.functional.width is None
 
+    @property
+    def on_line(self) -> Line | None:
+        """The line where the covariance of the data is Toeplitz, for which noise is common."""
+        return self.line if self.noise.is_common and self.is_of_values else None
+
+    def without(self, samples: np.ndarray) -> "Data":
+        """The data with further samples missing in all series, bool `[N]`; not in graphs."""
+        nothing = tf.constant(np.nan, self.z.dtype)
+        data = self._replace(z=tf.where(samples[None], nothing, self.z))
+        if self.line is None:
+            return data
+        missing = np.flatnonzero(~data.keep.numpy()[0]).astype(np.int32)
+        return data._replace(line=self.line._replace(missing=tf.constant(missing)))
+
     def in_words(self) -> str:
         """The numbers of series, of samples and of those that are missing, for notebooks."""
         series, samples = self.z.shape
@@ -54,6 +81,7 @@ class Data(NamedTuple):
             return "none"
         missing = int(np.sum(~self.present.numpy()))
         words = f"{samples} samples" if self.is_single else f"{series} series of {samples} samples"
+        words += "" if self.line is None else f" on a line of step {float(self.line.step[0]):.6g}"
         return words + (f", {missing} missing" if missing else "")
 
     @property
@@ -113,7 +141,8 @@ class Data(NamedTuple):
     def at(self, order: list[int]) -> "Data":
         """The points in another order, or some of them, by their numbers."""
         x, z = (tf.gather(a, order, axis=1) for a in (self.x, self.z))
-        return self._replace(x=x, z=z, noise=self.noise.map(lambda a: tf.gather(a, order, axis=1)))
+        noise = self.noise.map(lambda a: tf.gather(a, order, axis=1))
+        return self._replace(x=x, z=z, noise=noise, line=None)
 
     def columns(self, vectors: tf.Tensor) -> tf.Tensor:
         """Arranges vectors of series, `[B, n]`, as columns beside a covariance, `[G, n, S]`."""
@@ -151,6 +180,29 @@ def arranged(x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE) -> D
     is_static = axes.is_fully_defined()
     batch = tf.constant(axes.as_list(), tf.int32) if is_static else tf.shape(z)[:-1]
     return Data(flattened(x, 2), flattened(z, 1), batch, noise)
+
+
+def as_line(data: Data) -> Data:
+    """Data of a stationary process, on a line if their covariance is Toeplitz; eagerly.
+
+    Positions are a line if they are equally spaced but for rounding, and if few samples are
+    missing, the same of all series. The noise of all samples is the learned one.
+    """
+    count, dimensions = data.x.shape[1:]
+    is_plain = data.noise.is_common and data.is_of_values and int(data.covariance_count) == 1
+    is_double = data.z.dtype == tf.complex128
+    if not (is_plain and is_double and dimensions == 1 and count >= _FEWEST):
+        return data
+    missing = np.flatnonzero(~data.keep.numpy()[0]).astype(np.int32)
+    x = data.x[0, :, 0].numpy()
+    step = (x[-1] - x[0]) / (count - 1)
+    rounding = 1e-9 * abs(step) + 4.0 * np.finfo(x.dtype).eps * np.max(np.abs(x))
+    is_regular = np.all(np.abs(x - (x[0] + step * np.arange(count))) <= rounding)
+    few = len(missing) <= min(_MOST_MISSING, _LARGEST_SHARE_MISSING * count)
+    if not is_regular or step == 0.0 or not few:
+        return data
+    numbers = tf.constant(missing) if len(missing) else None
+    return data._replace(line=Line(tf.constant([step], data.x.dtype), numbers))
 
 
 def flattened(a: tf.Tensor, event_rank: int) -> tf.Tensor:
@@ -377,37 +429,6 @@ def check_pair(inputs: Any) -> None:
     )
 
 
-def checked_points(x: tf.Tensor, data: Data, outputs: int | None = None) -> tf.Tensor:
-    """New points, checked against the data; a graph checks the batch axes alone, when it runs."""
-    if not tf.executing_eagerly():
-        return _with_checked_batch_axes(x, data)
-    if x.shape[-1] != data.x.shape[-1]:
-        dimensions, shape = data.x.shape[-1], x.shape
-        if outputs is not None:
-            dimensions, shape = dimensions - 1, x[..., ::outputs, :-1].shape
-        raise ValueError(
-            f"x must have as many dimensions as the data, {dimensions}, got shape {shape}"
-        )
-    batch = data.batch.numpy().tolist()
-    shared = data.x.shape[0] == 1 and batch != [1]
-    if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
-        batched = "" if shared else f", or {[*batch, 'M', 'D']}"
-        raise ValueError(f"x must be [M] or [M, D]{batched} for these data, got shape {x.shape}")
-    return x
-
-
-def _with_checked_batch_axes(x: tf.Tensor, data: Data) -> tf.Tensor:
-    axes = tf.shape(x)[:-2]
-    if axes.shape[0] == 0:  # None where the rank is not known
-        return x
-    fits = tf.equal(tf.size(axes), tf.size(data.batch))
-    fits &= tf.equal(tf.reduce_prod(axes), tf.reduce_prod(data.batch))
-    message = "x must be [M, D], or have the batch axes of the data,", data.batch, "got", axes
-    check = tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), message)
-    with tf.control_dependencies([check]):
-        return tf.identity(x)
-
-
 class StoredData(tf.Module):
     """Variables of any size for the data that a Gaussian process has taken in; empty at first.
 
@@ -431,6 +452,8 @@ class StoredData(tf.Module):
         )
         # Empty where no sample needs them.
         of_slots = empty_variable(3, real_dtype)
+        # Empty unless the data are on a line, of which some may be missing.
+        self._line = Line(empty_variable(1, real_dtype), empty_variable(1, tf.int32))
         self._functional = Functional(
             empty_variable(2, tf.bool), empty_variable(2, real_dtype), of_slots
         )
@@ -452,11 +475,26 @@ class StoredData(tf.Module):
 
     @property
     def data(self) -> Data:
-        """The data; no series if empty. In a graph the noise has a known part, possibly zero."""
+        """The data; no series if empty.
+
+        In a graph the noise has a known part, possibly zero, and a line is in `graph_of_line`.
+        """
         x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
         is_plain = tf.executing_eagerly() and not self.has_noise
         noise = self._noise._replace(variance=None) if is_plain else self._noise
-        return Data(x, z, batch, noise.map(tf.convert_to_tensor), self._stored_functional())
+        fields = (x, z, batch, noise.map(tf.convert_to_tensor), self._stored_functional())
+        is_line = tf.executing_eagerly() and bool(self.is_line)
+        return Data(*fields, line=self._stored_line() if is_line else None)
+
+    @property
+    def is_line(self) -> tf.Tensor:
+        """Whether the data are a line whose covariance is Toeplitz, scalar bool."""
+        return tf.size(self._line.step) > 0
+
+    def _stored_line(self) -> Line:
+        step, missing = map(tf.convert_to_tensor, self._line)
+        is_complete = tf.executing_eagerly() and int(tf.size(missing)) == 0
+        return Line(tf.ensure_shape(step, [1]), None if is_complete else missing)
 
     def _stored_functional(self) -> Functional:
         """The functional of the stored samples; a graph has fields for what it was traced with.
@@ -494,7 +532,24 @@ class StoredData(tf.Module):
         message = "there are no data: condition(x, z) first"
         has_data = tf.debugging.assert_equal(self.is_empty, False, message)
         with tf.control_dependencies([has_data]):
-            return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
+            data = data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
+        return self._on_line(data)
+
+    def _on_line(self, data: Data) -> Data:
+        """Data of a graph, a line if they are one when it is traced; it fails with others."""
+        with tf.init_scope():
+            is_line = bool(self.is_line)
+        message = (
+            "the data are on a regular line, or were when this function was traced: trace it again"
+        )
+        is_as_traced = tf.debugging.assert_equal(self.is_line, is_line, message)
+        with tf.control_dependencies([is_as_traced]):
+            data = data._replace(z=tf.identity(data.z))
+            return self.graph_of_line(data) if is_line else data
+
+    def graph_of_line(self, data: Data) -> Data:
+        """Data of a graph as samples on a line, which the stored data are."""
+        return data._replace(x=data.x[:1], noise=COMMON_NOISE, line=self._stored_line())
 
     def as_traced(self, data: Data) -> Data:
         """Data of a graph, with as many series and dimensions as when it is traced.
@@ -513,7 +568,7 @@ class StoredData(tf.Module):
                 for a, count in zip(data.noise, rows, strict=True)
             )
         )
-        if not has_noise:
+        if not has_noise and noise.variance is not None:
             message = (
                 "the data have a known part of their noise, and had none when this function was "
                 "traced: trace it again"
@@ -530,6 +585,8 @@ class StoredData(tf.Module):
         """Stores other data in place of the present ones."""
         self.x.assign(data.x)
         self.z.assign(data.z)
+        for variable, number in zip(self._line, data.line or (None, None), strict=True):
+            variable.assign(tf.zeros([0], variable.dtype) if number is None else number)
         self.batch.assign(data.batch)
         for variable, field in zip(self._noise, self._with_variance(data), strict=True):
             if variable is not None:

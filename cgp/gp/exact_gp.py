@@ -10,11 +10,13 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.distributions import ComplexNormal
 from cgp.distributions.marginals import Marginals
+from cgp.gp import line
 from cgp.gp import posterior as predictions
-from cgp.gp.base import as_dict
-from cgp.gp.data import Data, checked_points, empty_variable, flattened
+from cgp.gp.base import as_dict, checked_points
+from cgp.gp.data import Data, as_line, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
+from cgp.gp.noise import NoiseArguments
 from cgp.gp.outputs import by_outputs
 from cgp.gp.posterior import Posterior
 from cgp.gp.sampling.laplace_average import averaged_posterior
@@ -22,6 +24,7 @@ from cgp.gp.saved_data import HeldData
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.kernels.base import Kernel
+from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
 from cgp.linalg import cholesky, stored_cholesky
 from cgp.linalg.arguments import ArrayLike, as_flag, complex_dtype, nan
@@ -29,6 +32,8 @@ from cgp.training import confirm, invalidate, refresh
 from cgp.training.keras_private import in_stateless_scope
 from cgp.training.post_updates import is_left_out_of_loss, leave_out_of_loss
 from cgp.training.saving import Outputs, Served, registered_config
+
+_MOST_COVARIANCES = 2_000_000  # between samples of a line and new points, at once
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -127,7 +132,8 @@ class ExactGP(MaximumLikelihoodGP):
         moments = noise_variance, noise_pseudo_variance, mean
         super().__init__(kernel, *moments, likelihood=likelihood, **kwargs)
         self.likelihood, real = likelihood, self.variable_dtype
-        self._chol = empty_variable(3, complex_dtype(real) if self._process.is_proper else real)
+        # `[G, n, n]`; of a line the first column of the inverse, `[1, n, 1]`.
+        self._factor = empty_variable(3, complex_dtype(real) if self._process.is_proper else real)
         self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
         self._watch(self._factorize, state_is_weights=False)
         leave_out_of_loss(self)
@@ -140,7 +146,7 @@ class ExactGP(MaximumLikelihoodGP):
 
         def factorize() -> bool:
             data = self._sites.renew() if self._sites.are_needed else self._stored.data
-            self._chol.assign(cholesky(self._process.covariance(data)))
+            self._factor.assign(self._by_kind(self._process.factor, data))
             return True
 
         # When it runs, not when it is traced: data may come later.
@@ -163,14 +169,15 @@ class ExactGP(MaximumLikelihoodGP):
             # Cut or padded to the shape that it has where the data are stored: XLA compiles the
             # branch that is not taken too, and requires shapes that fit.
             shape = tf.shape(covariance)
-            missing = tf.maximum(shape - tf.shape(self._chol), 0)
-            padded = tf.pad(self._chol, tf.stack([tf.zeros_like(missing), missing], axis=-1))
+            missing = tf.maximum(shape - tf.shape(self._factor), 0)
+            padded = tf.pad(self._factor, tf.stack([tf.zeros_like(missing), missing], axis=-1))
             return padded[: shape[0], : shape[1], : shape[2]]
 
         def computed_factor() -> tf.Tensor:
             return cholesky(tf.stop_gradient(covariance))
 
-        chol = tf.cond(self._stored.holds(data), stored_factor, computed_factor)
+        is_stored = self._stored.holds(data) & ~self._stored.is_line
+        chol = tf.cond(is_stored, stored_factor, computed_factor)
         return covariance, tf.ensure_shape(chol, covariance.shape)
 
     def _differentiable_factor(self, data: Data) -> tf.Tensor:
@@ -180,7 +187,9 @@ class ExactGP(MaximumLikelihoodGP):
         """
         refresh(self)
         weights = [weight.value for weight in self._process.weights]
-        stored = tf.convert_to_tensor(self._chol)
+        stored = tf.convert_to_tensor(self._factor)
+        if data.on_line is not None:  # they reach them by the covariance
+            return stored[:1, :, :1]
         covariance = self._process.while_unchanged(lambda: self._process.covariance(data))
 
         @tf.custom_gradient
@@ -206,6 +215,27 @@ class ExactGP(MaximumLikelihoodGP):
 
     # --- taking data in ------------------------------------------------------------------------
 
+    def data_of(self, x: Any, z: Any, missing: Any = None, **arguments: Any) -> Data:
+        """Data of the model, on a line if their covariance is Toeplitz, as for `as_data`."""
+        return self._on_line(super().data_of(x, z, missing, **arguments))
+
+    @property
+    def _takes_lines(self) -> bool:
+        """Whether the covariance of a regular line of samples is Toeplitz."""
+        is_plain = self._process.noise_is_of_samples and self._group_count is None
+        is_scalar = self._process.is_proper and self.kernel.outputs is None
+        return is_plain and is_scalar and self.kernel.is_stationary
+
+    def _on_line(self, data: Data) -> Data:
+        return as_line(data) if self._takes_lines and tf.executing_eagerly() else data
+
+    def _by_kind(self, function: Callable[[Data], Any], data: Data) -> Any:
+        """A function of the stored data, on a line if they are; a graph decides when it runs."""
+        if tf.executing_eagerly() or not self._takes_lines:
+            return function(data)
+        of_line = self._stored.graph_of_line(data)
+        return tf.cond(self._stored.is_line, lambda: function(of_line), lambda: function(data))
+
     def check_data(self, data: Data) -> None:
         """Raises for data that kernel or mean refuse."""
         super().check_data(data)
@@ -215,16 +245,18 @@ class ExactGP(MaximumLikelihoodGP):
     def _condition(self, data: Data) -> None:
         # The factor first: where it fails nothing has been replaced.
         normal = self._sites.find(data).data if self._sites.are_needed else data
-        chol = cholesky(self._process.covariance(normal))
+        factor = self._process.factor(normal)
         self._check_watched()
         if self._sites.are_needed:
             self._sites.keep(normal)
         self._stored.replace(data)
-        self._chol.assign(chol)
+        self._factor.assign(factor)
         confirm(self)
 
     def data_log_likelihood(self, data: Data) -> tf.Tensor:
         """The log marginal likelihood of each series, `[B]`, by the factor of their covariance."""
+        if data.on_line is not None:
+            return line.log_likelihood(self._process, data)
         if self._process.noise_is_of_samples:
             return self._process.log_likelihood(data, *self._covariance_and_factor(data))
         data, correction = self._sites.find(data)
@@ -247,8 +279,7 @@ class ExactGP(MaximumLikelihoodGP):
 
     def _at_samples(self, normal: Data) -> Posterior:
         """The signal at the samples of normal data, without gradient."""
-        chol = cholesky(self._process.covariance(normal))
-        conditioned = predictions.condition(self._process, normal, chol)
+        conditioned = predictions.condition(self._process, normal, self._process.factor(normal))
         return predictions.posterior(self._process, normal, conditioned, normal.x, None)
 
     def _normal(self, data: Data) -> Data:
@@ -316,6 +347,20 @@ class ExactGP(MaximumLikelihoodGP):
         posterior = predictions.posterior(process, data, conditioned, points, noise)
         return self.of_outputs(posterior)
 
+    def _predicted(self, x: ArrayLike, observed: bool, noise: NoiseArguments) -> Marginals:
+        points = as_points(x, self.variable_dtype)
+        samples = int(tf.shape(self._stored.z)[-1]) if self._stored.is_line else 0
+        if points.shape.rank != 2 or samples * points.shape[0] <= _MOST_COVARIANCES:
+            return super()._predicted(x, observed, noise)
+        # Of a long line the covariances with all points would take more memory than all else.
+        self._noise_at(x, points, observed, noise.variance, noise.group)  # raises for all at once
+        size = max(1, _MOST_COVARIANCES // samples)
+        blocks = []
+        for first in range(0, points.shape[0], size):
+            block = slice(first, first + size)
+            blocks.append(super()._predicted(points[block], observed, noise.between(block)))
+        return Marginals(*(np.concatenate(a, axis=-1) for a in zip(*blocks, strict=True)))
+
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Predicts at x, or at x given z for inputs `(x, z)`, whose loss it adds.
 
@@ -334,9 +379,13 @@ class ExactGP(MaximumLikelihoodGP):
             noise = self.noise_arguments()
             data = self.data_of(x, z, require_targets=False, noise=noise)
             data, correction = self._sites.find(data)
-            covariance, chol = self._covariance_and_factor(data)
-            self._add_loss(data, process.log_likelihood(data, covariance, chol) + correction)
-            factor = stored_cholesky(chol, covariance)
+            if data.on_line is not None:
+                log_likelihood, factor = line.log_likelihood(process, data), process.factor(data)
+            else:
+                covariance, chol = self._covariance_and_factor(data)
+                log_likelihood = process.log_likelihood(data, covariance, chol) + correction
+                factor = stored_cholesky(chol, covariance)
+            self._add_loss(data, log_likelihood)
             conditioned = predictions.condition(process, data, factor)
             at_data = predictions.posterior(process, data, conditioned, data.x, None)
             return self.moments_of(at_data)
@@ -346,17 +395,17 @@ class ExactGP(MaximumLikelihoodGP):
         # Outside of the branches: the gradient of a branch needs the shapes of variables.
         data = self._normal(self._stored.data)
         x = checked_points(x, data, self.kernel.outputs)
-        conditioned = predictions.condition(process, data, self._differentiable_factor(data))
 
-        def posterior() -> dict[str, tf.Tensor]:
+        def at_points(data: Data) -> dict[str, tf.Tensor]:
+            factor = self._differentiable_factor(data)
+            conditioned = predictions.condition(process, data, factor)
             points = flattened(x, 2)
-            at_points = predictions.posterior(process, data, conditioned, points, None)
-            return self.moments_of(at_points)
+            return self.moments_of(predictions.posterior(process, data, conditioned, points, None))
 
         def prior() -> dict[str, tf.Tensor]:
             return self.moments_of(predictions.prior(process, x, None))
 
-        return tf.cond(self._stored.is_empty, prior, posterior)
+        return tf.cond(self._stored.is_empty, prior, lambda: self._by_kind(at_points, data))
 
     def loo(self) -> dict[str, np.ndarray]:
         """Leave-one-out predictions: each target predicted by the others of its series.
@@ -380,7 +429,8 @@ class ExactGP(MaximumLikelihoodGP):
             present = data.keep.numpy()
             self.mean.check_determined(data.x, present, data.functional, leave_out=True)
         refresh(self)
-        conditioned = predictions.condition(self._process, data, tf.convert_to_tensor(self._chol))
+        factor = tf.convert_to_tensor(self._factor)
+        conditioned = predictions.condition(self._process, data, factor)
         deviation, moments = conditioned.leave_one_out()
         k, c = moments
         mean = data.unpacked(data.z - data.vectors(deviation))
@@ -398,9 +448,9 @@ class ExactGP(MaximumLikelihoodGP):
         is_empty = bool(self._stored.is_empty)
         data = None if is_empty else self._normal(self._stored.data)
         refresh(self)
-        process, chol = self._process, tf.convert_to_tensor(self._chol)
+        process, factor = self._process, tf.convert_to_tensor(self._factor)
         dimensions = None if data is None else data.x.shape[-1] - bool(self.kernel.outputs)
-        points = [tf.TensorSpec([None, dimensions], chol.dtype.real_dtype, "x")]
+        points = [tf.TensorSpec([None, dimensions], factor.dtype.real_dtype, "x")]
         if data is None:
 
             def predict_prior(state: tuple, x: tf.Tensor) -> Outputs:
@@ -410,13 +460,13 @@ class ExactGP(MaximumLikelihoodGP):
         held_data = HeldData(data)
 
         def predict(state: tuple, x: tf.Tensor) -> Outputs:
-            *arrays, chol = state
+            *arrays, factor = state
             data = held_data.of(arrays)
-            conditioned = predictions.condition(process, data, chol)
+            conditioned = predictions.condition(process, data, factor)
             x = flattened(self.points(x), 2)
             return self.moments_of(predictions.posterior(process, data, conditioned, x, None))
 
-        return Served((*held_data.arrays, chol), predict, points)
+        return Served((*held_data.arrays, factor), predict, points)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -424,5 +474,5 @@ class ExactGP(MaximumLikelihoodGP):
 
     def _recall(self, data: Data) -> None:
         # Kernel weights may be loaded later: the factor has to wait.
-        self._stored.replace(data)
+        self._stored.replace(self._on_line(data))
         invalidate(self)

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.calibration import in_words, running_calibration
+from cgp.gp import posterior as predictions
 from cgp.gp.data import Data
 from cgp.gp.outputs import by_outputs, points_of_outputs
 from cgp.gp.starts import FAR, mean_known_noise, residuals_of_mean, scales_of
@@ -389,7 +390,7 @@ def _lasting_stretch(gp: Any, data: Data, e: np.ndarray, level: float) -> str:
 
     An outlier spoils the residuals of its neighbours too, so that it is taken out of the data.
     """
-    x, nothing = data.x.numpy()[0, :, 0], tf.constant(np.nan, data.z.dtype)
+    x = data.x.numpy()[0, :, 0]
     for _ in range(_PASSES):
         words, inside = _varying_power(x, e, level)
         if not words:
@@ -400,7 +401,7 @@ def _lasting_stretch(gp: Any, data: Data, e: np.ndarray, level: float) -> str:
             is_outlier[at] = np.any(squares > _OUTLIER * np.nanmedian(squares), axis=0)
         if not is_outlier.any():
             return words
-        data = data._replace(z=tf.where(is_outlier[None], nothing, data.z))
+        data = data.without(is_outlier)
         e = left_out_residuals(gp, data)
     return _varying_power(x, e, level)[0]
 
@@ -414,6 +415,11 @@ def left_out_residuals(gp: Any, data: Data) -> np.ndarray:
     the composite, whose a and P are sums over both parts. The cost is that of a gradient.
     """
     process, z = gp.observation_model, data.z
+    if data.on_line is not None:
+        conditioned = predictions.condition(process, data, process.factor(data))
+        deviation, variance = conditioned.leave_one_out()
+        e = data.vectors(deviation / tf.sqrt(variance.k)[..., None])
+        return tf.where(data.present, e, tf.constant(np.nan, e.dtype)).numpy()
     shape = tf.shape(z) if int(data.covariance_count) > 1 else [1, z.shape[1]]
     noise, scale = data.noise.variance, process.form.scale
     noise = tf.broadcast_to(tf.zeros([1, 1], data.x.dtype) if noise is None else noise, shape)

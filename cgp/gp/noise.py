@@ -141,6 +141,14 @@ class NoiseArguments(NamedTuple):
             _check_variance(noise.variance, tf.ones_like(noise.variance, tf.bool))
         return noise
 
+    def between(self, points: slice) -> "NoiseArguments":
+        """The arguments of some of the points that they are of."""
+        variance, group = (
+            a if a is None or np.ndim(a) == 0 else np.asarray(a)[points]
+            for a in (self.variance, self.group)
+        )
+        return self._replace(variance=variance, group=group)
+
     def check_groups(self) -> None:
         """Raises a ValueError for groups that are missing, or that the model does not have."""
         if self.group_count is None and self.group is not None:

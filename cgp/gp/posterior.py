@@ -19,7 +19,9 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form, SecondMoments, clipped
+from cgp.gp import line
 from cgp.gp.data import Data
+from cgp.gp.line import ConditionedLine
 from cgp.gp.noise import SampleNoise
 from cgp.gp.outputs import by_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened, dual, projected_precision, whiten
@@ -34,6 +36,11 @@ class Conditioned(NamedTuple):
     chol: tf.Tensor
     """The factor of the covariance of the data, `[..., n, n]`."""
     white: Whitened
+
+    @property
+    def total_variance(self) -> tf.Tensor:
+        """The trace of the covariance of the data, real, `[...]`."""
+        return tf.reduce_sum(squared_modulus(self.chol), axis=[-2, -1])
 
     def mean(self, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
         """The posterior mean without the mean function, `[..., m, S]`.
@@ -258,10 +265,17 @@ class PosteriorOfOutputs(ComplexNormal):
         return self.vector.kl_divergence(other.vector)
 
 
-def condition(process: SignalPlusNoise, data: Data, chol: tf.Tensor) -> Conditioned:
-    """The process given N points, by the factor of their covariance; gradients pass through it."""
-    white = whiten(chol, process.targets(data), process.data_basis(data))
-    return Conditioned(process.form, chol, white)
+def condition(
+    process: SignalPlusNoise, data: Data, factor: tf.Tensor
+) -> Conditioned | ConditionedLine:
+    """The process given N points, by the factor of their covariance; gradients pass through it.
+
+    Of a line the factor is the first column of the inverse, and gradients pass by the covariance.
+    """
+    if data.on_line is not None:
+        return line.condition(process, data, factor[0, :, 0])
+    white = whiten(factor, process.targets(data), process.data_basis(data))
+    return Conditioned(process.form, factor, white)
 
 
 def prior(process: SignalPlusNoise, x: tf.Tensor, noise: SampleNoise | None) -> Posterior:
@@ -277,7 +291,7 @@ def prior(process: SignalPlusNoise, x: tf.Tensor, noise: SampleNoise | None) -> 
 def posterior(
     process: SignalPlusNoise,
     data: Data,
-    conditioned: Conditioned,
+    conditioned: Conditioned | ConditionedLine,
     x: tf.Tensor,
     noise: SampleNoise | None,
 ) -> Posterior:
@@ -300,8 +314,8 @@ def posterior(
 
     def scale() -> tf.Tensor:
         """The magnitude of the terms whose difference the covariance is: prior, data, trend."""
-        of_data = tf.reduce_sum(squared_modulus(conditioned.chol), axis=[-2, -1])
-        return data.spread(_trace(before) + of_data + tf.reduce_sum(tf.math.real(k), axis=-1))
+        after = tf.reduce_sum(tf.math.real(k), axis=-1)
+        return data.spread(_trace(before) + conditioned.total_variance + after)
 
     def joint() -> tf.Tensor:
         return data.spread(conditioned.joint(_prior_covariance(process, x), cross, basis))

@@ -27,7 +27,7 @@ from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.functionals import VALUES, Functional, moments_of_samples
 from cgp.likelihoods.base import Likelihood
-from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
+from cgp.linalg import cholesky, inverse, log_det, stored_cholesky, toeplitz
 from cgp.linalg.arguments import as_complex, is_nan, squared_modulus
 from cgp.linalg.composite import interleave
 from cgp.training.parameters import Parameter, named_parameters
@@ -262,10 +262,26 @@ class SignalPlusNoise:
         return tf.cast(self.in_data_order(keep, axis=-1), dtype)
 
     def covariance(self, data: Data) -> tf.Tensor:
-        """The working covariance of data, `[G, n, n]`; a row of the identity where missing."""
+        """The working covariance of data, `[G, n, n]`; a row of the identity where missing.
+
+        Of a line its first column, `[1, n, 1]`, as if no sample were missing.
+        """
+        if data.on_line is not None:
+            column = self.kernel.moments_matrix(data.x, data.x[:, :1]).k
+            noise = as_complex(self.noise_variances(data.noise))
+            is_first = tf.range(tf.shape(column)[-2])[:, None] == 0
+            return column + tf.where(is_first, noise, tf.zeros_like(noise))
         gram = self._masked(data, self.matrix_with_noise(self._sample_moments(data), data.noise))
         diagonal = tf.linalg.diag_part(gram) + (1.0 - self.keep(data, gram.dtype))
         return tf.linalg.set_diag(gram, diagonal)
+
+    def factor(self, data: Data) -> tf.Tensor:
+        """The factor of the covariance of data; of a line the first column of its inverse."""
+        covariance = self.covariance(data)
+        if data.on_line is None:
+            return cholesky(covariance)
+        no_vectors = tf.zeros([0, tf.shape(covariance)[1]], covariance.dtype)
+        return toeplitz.factorize(covariance[0, :, 0], no_vectors).inverse_column[None, :, None]
 
     def signal_covariance(self, data: Data) -> tf.Tensor:
         """The working covariance of f where there are data, `[G, n, n]`; zero where missing."""
@@ -337,9 +353,13 @@ class SignalPlusNoise:
         The gradient passes through the covariance, `self.covariance(data)`, and not the factor.
         """
         basis = self.data_basis(data)
-        unnormalized = log_density(covariance, self.targets(data), basis, chol, self.form.scale)
+        density = log_density(covariance, self.targets(data), basis, chol, self.form.scale)
+        return self.normalized(density, data, basis)
+
+    def normalized(self, density: tf.Tensor, data: Data, basis: tf.Tensor | None) -> tf.Tensor:
+        """The log marginal likelihood of each series, `[B]`, from `log_density`."""
         dimensions = data.counts if basis is None else data.counts - self._coefficients(basis)
-        return tf.reshape(unnormalized, [-1]) - dimensions * self.form.log_normalizer
+        return tf.reshape(density, [-1]) - dimensions * self.form.log_normalizer
 
     def plus_function(self, mean: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         """Adds the mean function to values at points `[..., M, D]`."""
@@ -394,13 +414,13 @@ def whiten(chol: tf.Tensor, targets: tf.Tensor, basis: tf.Tensor | None) -> Whit
     white = tf.linalg.triangular_solve(chol, targets)
     if basis is None:
         return Whitened(white, None, None, None)
-    q, r = _orthonormal(tf.linalg.triangular_solve(chol, basis))
+    q, r = orthonormal(tf.linalg.triangular_solve(chol, basis))
     inside = tf.linalg.matmul(q, white, adjoint_a=True)
     coefficients = tf.linalg.triangular_solve(r, inside, lower=False)
     return Whitened(white - tf.linalg.matmul(q, inside), q, r, coefficients)
 
 
-def _orthonormal(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def orthonormal(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Q and R of `a = Q R`, `[..., n, q]`, by Cholesky QR twice; columns are independent or zero.
 
     A column of zeros stays zero, with 1 on the diagonal of R, and has no effect. As accurate as

@@ -131,6 +131,7 @@ class OnGrid(Kernel):
     graphs their covariances are NaN.
     """
 
+    is_stationary = True
     step: float | None
     """The spacing of the grid, in units of x; None until a first fit takes the spacing of its x."""
 

@@ -155,7 +155,7 @@ class Constant(Kernel):
                [2., 2.]])
     """
 
-    is_real, code, trend_degree = True, Code.CONSTANT, 0
+    is_real, is_stationary, code, trend_degree = True, True, Code.CONSTANT, 0
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
@@ -221,6 +221,7 @@ class Combination(Kernel):
         self.is_real = all(kernel.is_real for kernel in parts)
         self.is_proper = all(kernel.is_proper for kernel in parts)
         self.is_markov = all(kernel.is_markov for kernel in parts)
+        self.is_stationary = self.is_stationary and all(kernel.is_stationary for kernel in parts)
 
     def _common_outputs(self) -> int | None:
         """The number of outputs; by default none, and an error for kernels inside that have some.
@@ -323,7 +324,7 @@ class Sum(Combination):
         array([[2.5+0.j]])
     """
 
-    is_sum = True
+    is_sum, is_stationary = True, True
 
     def __init__(
         self,
@@ -423,6 +424,8 @@ class Product(Combination):
         >>> kernel.covariance([1.0], [0.0]).numpy().round(4)
         array([[0.+0.6065j]])
     """
+
+    is_stationary = True
 
     def __init__(
         self,

@@ -89,6 +89,9 @@ class CovarianceFunction(HyperparameterLayer):
     """Whether it has a finite state-space form: a class that implements `markov_form` has."""
     is_smooth: bool = False
     """Whether `moments` are smooth functions of both points, differentiable at any two of them."""
+    is_stationary: bool = False
+    """Whether the covariance is a function of `x1 − x2`, whatever the hyperparameters. Over a
+    regular line it is then Toeplitz, which `ExactGP` makes use of if the kernel is proper."""
     parts: tuple["CovarianceFunction", ...] = ()
     """The kernels that this one is made of."""
     is_sum: bool = False
@@ -114,6 +117,8 @@ class CovarianceFunction(HyperparameterLayer):
             cls.partials = CovarianceFunction.partials  # type: ignore[method-assign]
         if methods < _index_of_definition(cls, "is_smooth"):
             cls.is_smooth = False
+        if methods < _index_of_definition(cls, "is_stationary"):
+            cls.is_stationary = False
         if methods < _index_of_definition(cls, "spectrum"):
             cls.spectrum = CovarianceFunction.spectrum  # type: ignore[method-assign]
         if _is_foreign(cls) and methods < _index_of_definition(cls, "check_points"):
@@ -148,6 +153,8 @@ class CovarianceFunction(HyperparameterLayer):
             # The tests of cgp compare the kernels of cgp.
             if _is_foreign(type(self)) and self.is_markov and x1.shape[-1] == 1:
                 check_agreement(self, x1)
+            if _is_foreign(type(self)) and self.is_stationary:
+                check_stationary(self, x1, x2)
             self._agrees = True
         return check_moments(self.moments(x1, x2), self)
 
@@ -496,6 +503,27 @@ def check_agreement(kernel: Any, x: tf.Tensor) -> None:
                 "markov_form. Correct one of them, or leave out moments, which then follows from "
                 "markov_form"
             )
+
+
+def check_stationary(kernel: Any, x1: tf.Tensor, x2: tf.Tensor) -> None:
+    """Raises, eagerly, where the covariance of points changes as both move by the same distance.
+
+    At up to six of the pairs.
+    """
+    pairs = [tf.reshape(a, [-1, a.shape[-1]])[:6] for a in (x1 + 0.0 * x2, x2 + 0.0 * x1)]
+    distance = 1.0 + np.ptp(np.concatenate(pairs), axis=0)
+    before, after = (
+        np.asarray(check_moments(kernel.moments(*points), kernel)[0])
+        for points in (pairs, [points + distance for points in pairs])
+    )
+    far = np.abs(after - before) > np.finfo(after.dtype).eps ** (1 / 3) * np.max(np.abs(before))
+    if np.any(far):
+        i = np.argmax(far)
+        raise ValueError(
+            f"{kernel!r} says is_stationary = True, but its covariance at one difference differs "
+            f"between places: {before[i]:g} between x = {pairs[0][i]} and {pairs[1][i]}, and "
+            f"{after[i]:g} where both are moved by {distance}. Leave the attribute out"
+        )
 
 
 def multiply(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

@@ -106,7 +106,7 @@ class ExponentialDelays(ScaledDelays):
         array([[1.0086-0.9505j]])
     """
 
-    extent = "delay_spread"
+    is_stationary, extent = True, "delay_spread"
     extent_of_rms = 1.0
     delay_spread: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
@@ -147,7 +147,7 @@ class UniformDelays(ScaledDelays):
                [0.1269-1.3425j]])
     """
 
-    extent = "width"
+    is_stationary, extent = True, "width"
     extent_of_rms = math.sqrt(12.0)
     width: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
@@ -199,6 +199,7 @@ class TappedDelays(DelayProfile):
         array([[1.-0.5j]])
     """
 
+    is_stationary = True
     delays: Hyperparameter = Hyperparameter(REAL)
     powers: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
@@ -295,6 +296,7 @@ class Szego(Kernel):
     """
 
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    is_stationary = True
     decay: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     real_response: bool = setting(as_flag, default=False)
 

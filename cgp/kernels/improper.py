@@ -59,6 +59,8 @@ class Conjugate(UnaryCombination):
         array([[0.-1.j]])
     """
 
+    is_stationary = True
+
     def _common_outputs(self) -> int | None:
         return self.kernel.outputs
 

@@ -52,7 +52,7 @@ class Rotation(Kernel):
         array([[0.+1.j]])
     """
 
-    code = Code.ROTATION
+    is_stationary, code = True, Code.ROTATION
     # Optimizers move it in steps of a hundredth of its initial value.
     frequency: Hyperparameter = Hyperparameter(
         REAL, default=None, per_dimension=True, relative_step=0.01

@@ -50,7 +50,7 @@ class Stationary(Kernel):
     than a fit.
     """
 
-    is_real = True
+    is_real, is_stationary = True, True
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
 
@@ -185,7 +185,7 @@ class Periodic(Kernel):
         array([[0.2707, 2.    ]])
     """
 
-    is_real, is_smooth, code = True, True, Code.PERIODIC
+    is_real, is_smooth, is_stationary, code = True, True, True, Code.PERIODIC
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     # In steps of one percent, as in `Rotation`.
@@ -229,6 +229,7 @@ class Periodic(Kernel):
 class HalfIntegerMatern(Stationary):
     """A Matérn kernel of smoothness order + ½; arguments as for `RBF`."""
 
+    is_stationary = True
     order: int  # the number of derivatives of the signal
 
     def correlation(self, square: tf.Tensor) -> tf.Tensor:
@@ -411,7 +412,7 @@ class Matern(Kernel):
         array([[0.9667+0.j]])
     """
 
-    is_real = True
+    is_real, is_stationary = True, True
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
     smoothness: Hyperparameter = Hyperparameter(POSITIVE._replace(placeholder=1.5), default=None)
@@ -462,7 +463,7 @@ class TwoScale(Kernel):
         array([[2.    , 1.714 , 0.7864]])
     """
 
-    is_real = True
+    is_real, is_stationary = True, True
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
     ratio: Hyperparameter = Hyperparameter(FRACTION, default=None)

@@ -33,7 +33,7 @@ class White(Kernel):
                [0. , 0.5, 0.5]])
     """
 
-    is_real, code = True, Code.WHITE
+    is_real, is_stationary, code = True, True, Code.WHITE
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
@@ -89,7 +89,7 @@ class Zero(Kernel):
         array([2.8+6.j])
     """
 
-    is_real = True
+    is_real, is_stationary = True, True
 
     def scale_parameters(self) -> list[Parameter] | None:
         """The parameters that scale all moments: none, as any multiple of zero is zero."""

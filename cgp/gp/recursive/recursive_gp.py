@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from cgp.autograph import as_it_stands
 from cgp.distributions import ComplexNormal, Marginals, Step
-from cgp.gp.base import GaussianProcess, as_dict
-from cgp.gp.data import Data, arranged, as_inputs_and_targets, checked_points, flattened
+from cgp.gp.base import GaussianProcess, as_dict, checked_points
+from cgp.gp.data import Data, arranged, as_inputs_and_targets, flattened
 from cgp.gp.fit_checks import check_several_samples
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments, SampleNoise

@@ -11,8 +11,8 @@ from cgp.autograph import as_it_stands
 from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form
 from cgp.distributions.marginals import Marginals, Step
-from cgp.gp.base import as_dict
-from cgp.gp.data import Data, checked_points, flattened
+from cgp.gp.base import as_dict, checked_points
+from cgp.gp.data import Data, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments
