@@ -337,6 +337,8 @@ REFUSALS = {
         lambda: kernels.ARMA(1, 0), ValueError, "ma_order must be a whole number.*got 0"),
     "kernels.Autoregressive": (
         lambda: kernels.Autoregressive(0), ValueError, "^order must be a whole number.*got 0"),
+    "kernels.Along": (lambda: kernels.Along(RBF(), -1), ValueError,
+        "axis must be a whole number, at least 0, got -1"),
     "kernels.Conjugate": (
         lambda: kernels.Conjugate(1.0), TypeError, "Conjugate is made of kernels, got 1.0"),
     "kernels.Constant": (

@@ -207,6 +207,7 @@ FUNCTIONS = {
 TIMES = tf.constant(X[:, None])
 KERNELS = {
     "ARMA": lambda: kernels.ARMA(1, 2, 1.5, [0.3j], [0.2, -0.1j], step=0.1),
+    "Along": lambda: kernels.Along(rotating(), 0),
     "Autoregressive": lambda: kernels.Autoregressive(2, 1.5, [0.3j, -0.4], step=0.1),
     "RBF": lambda: kernels.RBF(1.5, 0.7),
     "Conjugate": lambda: kernels.Conjugate(rotating()),

@@ -41,13 +41,20 @@ class ExactGP(MaximumLikelihoodGP):
     """A Gaussian process of a complex signal, observed in noise, with a dense covariance.
 
     The signal is `f ~ GP(mean, kernel)`, the data `z = f(x) + n`. Learning N points costs O(N³) a
-    step. A signal is proper if its kernel and its noise are, and is then computed in complex
+    step and O(N²) memory, but O(N²) and O(N) over a regular line, as described below. A signal is
+    proper if its kernel and its noise are, and is then computed in complex
     matrices; an improper one in real matrices of twice the size (see `cgp.distributions.forms`).
 
     Data are given to `condition`, or to `fit`, which learns the hyperparameters too. The factor of
     their covariance is stored for all predictions, and recomputed after each gradient step and
     whenever a hyperparameter has changed in another way. Before any data the posterior is the
     prior.
+
+    Samples at equal steps of x have a Toeplitz covariance where the kernel is stationary and
+    proper and the noise is common. From 512 samples on it is taken as such, with the same results
+    (see `cgp.gp.line`): 1e4 samples take a tenth of a second a step. Samples of a line may be
+    missing, NaN, up to a quarter of them and 3000, the same in all series; each adds a vector of N
+    elements.
 
     A kernel of P outputs (`cgp.kernels.Coregionalized`, `cgp.kernels.Outputs`) is of P signals at
     once: z is then `[..., N, P]`, NaN where an output is missing, and so are predictions. One noise

@@ -117,7 +117,7 @@ def check_has_starts(gp: Any) -> None:
 
 def _spread_left_out(gp: Any, dimensions: int) -> None:
     """Gives hyperparameters left out of a kernel a value for each of several dimensions of x."""
-    for layer in gp.kernel.walk():
+    for layer in gp.kernel.over_all_dimensions():
         for parameter in layer.own_parameters:
             is_one = parameter.constraint.is_per_dimension and not np.ndim(parameter)
             if parameter.is_left_out and is_one:

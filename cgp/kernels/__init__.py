@@ -1,5 +1,6 @@
 """Kernels: Keras layers that own the hyperparameters of complex covariance functions."""
 
+from cgp.kernels.along import Along
 from cgp.kernels.autoregressive import ARMA, Autoregressive
 from cgp.kernels.base import Constant, Kernel, Product, Sum
 from cgp.kernels.delay_profile import ExponentialDelays, Szego, TappedDelays, UniformDelays
@@ -28,6 +29,7 @@ from cgp.kernels.white import White, Zero
 __all__ = [
     "ARMA",
     "RBF",
+    "Along",
     "Autoregressive",
     "Conjugate",
     "Constant",

@@ -347,6 +347,12 @@ class CovarianceFunction(HyperparameterLayer):
         for kernel in self.inside():
             yield from kernel.walk()
 
+    def over_all_dimensions(self) -> Iterator["CovarianceFunction"]:
+        """This kernel and those inside it that read all coordinates of x, depth first."""
+        yield self
+        for kernel in self.inside():
+            yield from kernel.over_all_dimensions()
+
     # --- starts ----------------------------------------------------------------------------------
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:

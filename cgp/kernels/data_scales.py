@@ -168,6 +168,24 @@ class DataScales:
         lowest, highest = 1e-6 * self.variance, 0.3 * self.variance
         return float(np.clip(unit**2 * periodogram.floor(), lowest, highest))
 
+    def along(self, axis: int) -> "DataScales":
+        """The scales over one coordinate of x; of a grid those of its rows, as series.
+
+        The other coordinates of scattered points vary as well, and blur what is along the axis.
+        """
+        if self.x.shape[1] <= axis:
+            return self  # the kernel raises when it is evaluated
+        slow = [self.slow[degree] for degree in sorted(self.slow)]
+        places, place = np.unique(self.x[:, axis], return_inverse=True)
+        others, row = np.unique(np.delete(self.x, axis, axis=1), axis=0, return_inverse=True)
+        if not self.is_grid:
+            x = self.x[:, axis : axis + 1]
+            return DataScales(x, self.z, slow, self.outputs, self.known_noise)
+        rows = np.full((*self._by_output.shape[:2], len(others), len(places)), np.nan, complex)
+        rows[:, :, np.ravel(row), np.ravel(place)] = self._by_output
+        z = np.moveaxis(rows, 1, 2).reshape(-1, len(places))
+        return DataScales(places[:, None], z, slow, self.outputs, self.known_noise)
+
     # --- outputs ---------------------------------------------------------------------------------
 
     @cached_property
@@ -291,6 +309,7 @@ class StartRules:
         # The frequency of rotations that multiply it, from which its own frequencies count.
         self.origin: float | None = None
         self._started_tones: set[int] = set()  # tones at which frequencies have started
+        self._tones_along: dict[int, set[int]] = {}  # the same of kernels along an axis
 
     @property
     def span(self) -> Any:
@@ -336,6 +355,16 @@ class StartRules:
             yield
         finally:
             self.scales = before
+
+    @contextlib.contextmanager
+    def along(self, axis: int) -> Iterator[None]:
+        """A context in which the rules are of the data along one axis, with tones of its own."""
+        tones, self._started_tones = self._started_tones, self._tones_along.setdefault(axis, set())
+        try:
+            with self.on(self.scales.along(axis)):
+                yield
+        finally:
+            self._started_tones = tones
 
     def noise_variance(self, output: int | None = None) -> float:
         """A noise variance: the floor of the periodogram; drawn, 1e-6 to 1 of the variance of z.

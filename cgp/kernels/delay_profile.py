@@ -35,9 +35,8 @@ class DelayProfile(Kernel):
         if x1.shape[-1] not in (1, None):
             kind = type(self).__name__
             raise ValueError(
-                f"{kind} is over one frequency axis, but x has {x1.shape[-1]} dimensions: make a "
-                "subclass whose moments pass on that coordinate, as the example of "
-                "help(cgp.kernels.ExponentialDelays) does"
+                f"{kind} is over one frequency axis, but x has {x1.shape[-1]} dimensions: "
+                f"cgp.kernels.Along({kind}(...), axis) reads one of them"
             )
         return self.transform(x1, x2), None
 
@@ -89,21 +88,7 @@ class ExponentialDelays(ScaledDelays):
         >>> channel.covariance([0.5e6], [0.0]).numpy().round(4)
         array([[-1.0592+0.9982j]])
 
-        Over time and frequency, x `[N, 2]`: a kernel of either coordinate, and their product.
-
-        >>> import keras
-        >>> from cgp.kernels import Matern32
-        >>> @keras.saving.register_keras_serializable(package="mine")
-        ... class OverFrequency(ExponentialDelays):
-        ...     def moments(self, x1, x2):
-        ...         return super().moments(x1[..., 1:], x2[..., 1:])
-        >>> @keras.saving.register_keras_serializable(package="mine")
-        ... class OverTime(Matern32):
-        ...     def moments(self, x1, x2):
-        ...         return super().moments(x1[..., :1], x2[..., :1])
-        >>> kernel = OverTime(1.0, lengthscale=5e-3) * OverFrequency(2.0, delay_spread=0.3e-6)
-        >>> kernel.covariance([[1e-3, 0.5e6]], [[0.0, 0.0]]).numpy().round(4)
-        array([[1.0086-0.9505j]])
+        `Along` makes it a kernel over time and frequency, beside one over time.
     """
 
     is_stationary, extent = True, "delay_spread"
@@ -138,7 +123,7 @@ class UniformDelays(ScaledDelays):
         variance, fixed, priors, name, dtype: As for `ExponentialDelays`.
 
     Raises:
-        ValueError: As for `ExponentialDelays`, whose example has a kernel of one coordinate.
+        ValueError: As for `ExponentialDelays`.
 
     Example:
         >>> from cgp.kernels import UniformDelays
@@ -190,7 +175,7 @@ class TappedDelays(DelayProfile):
     Raises:
         TypeError: Complex delays or powers.
         ValueError: No delays, powers of another number or that are not positive; when evaluated, x
-            of several dimensions (see `ExponentialDelays` for a kernel of one coordinate).
+            of several dimensions (see `Along`).
 
     Example:
         >>> from cgp.kernels import TappedDelays

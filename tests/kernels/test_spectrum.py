@@ -11,6 +11,7 @@ from cgp import kernels
 from cgp.kernels import (
     ARMA,
     RBF,
+    Along,
     Autoregressive,
     Conjugate,
     Constant,
@@ -107,6 +108,7 @@ def test_is_the_density_the_transform_of_the_covariance(name):
         Szego(1.7, 2.6),
         Szego(1.7, 2.6, real_response=True),
         ExponentialDelays(1.7, 0.3) * Rotation(-0.5),
+        Along(ExponentialDelays(1.7, 0.3), 0),
         UniformDelays(1.7, 0.6),
         Autoregressive.from_coefficients([0.5 + 0.4j, -0.2j], 1.7, step=0.25),
         ARMA.from_coefficients([0.5 + 0.4j], [0.4 - 0.3j, 0.2j], 1.7, step=0.25),
