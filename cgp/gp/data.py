@@ -15,7 +15,7 @@ from cgp.linalg.arguments import ArrayLike, complex_dtype, is_complex, is_nan
 from cgp.observations import as_observations, check_same_labels, components
 
 # Lines of fewer samples are factorised sooner; missing samples take memory and a factor.
-_FEWEST, _MOST_MISSING, _LARGEST_SHARE_MISSING = 512, 3000, 0.25
+_FEWEST, _MOST_MISSING, _LARGEST_SHARE_MISSING = 256, 3000, 0.25
 _MOST_DIMENSIONS = 3  # of x where z has the same shape: more are samples of series
 
 

@@ -51,7 +51,7 @@ class ExactGP(MaximumLikelihoodGP):
     prior.
 
     Samples at equal steps of x have a Toeplitz covariance where the kernel is stationary and
-    proper and the noise is common. From 512 samples on it is taken as such, with the same results
+    proper and the noise is common. From 256 samples on it is taken as such, with the same results
     (see `cgp.gp.line`): 1e4 samples take a tenth of a second a step. Samples of a line may be
     missing, NaN, up to a quarter of them and 3000, the same in all series; each adds a vector of N
     elements.

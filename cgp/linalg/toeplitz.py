@@ -134,10 +134,14 @@ _LENGTHS = np.unique(
 
 def _transform(a: tf.Tensor) -> tf.Tensor:
     """The Fourier transform of vectors `[..., n]` with at least n zeros behind."""
-    n = tf.shape(a)[-1]
-    length = tf.gather(_LENGTHS, tf.searchsorted(_LENGTHS, [2 * n])[0])
-    padding = tf.concat([tf.zeros_like(tf.shape(a))[:-1], [length - n]], axis=0)
-    return tf.signal.fft(tf.pad(a, tf.stack([tf.zeros_like(padding), padding], axis=-1)))
+    n = a.shape[-1]
+    if n is None:
+        n = tf.shape(a)[-1]
+        length = tf.gather(_LENGTHS, tf.searchsorted(_LENGTHS, [2 * n])[0])
+    else:
+        length = int(_LENGTHS[np.searchsorted(_LENGTHS, 2 * n)])
+    padding = [[0, 0]] * (a.shape.rank - 1) + [[0, length - n]]
+    return tf.signal.fft(tf.pad(a, padding))
 
 
 def times(column: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
