@@ -22,6 +22,7 @@ import page
 SCRIPTS = (
     "rank_one_updates",
     "exact_gp",
+    "lines",
     "recursive_gp",
     "kalman_filter",
     "state_space_gp",

@@ -160,6 +160,14 @@ def _processes():
     name = "`ExactGP`, value and gradient, speed over a tape through the real composite"
     figure = quotient("rows", "real composite tape", "cgp")
     yield Bar(name, "exact_gp", figure, {1000: 5.0, 2000: 9.0}, "N", at_least=True)
+    for case, column, asked in (
+        ("ms, smooth", "smooth", {100_000: 1000.0}),
+        ("ms, a fading channel", "fading", {10_000: 1000.0}),
+        ("ms, 5 % missing", "5 % missing", {10_000: 1000.0}),
+        ("MB, 5 % missing", "5 % missing, MB", {10_000: 150.0}),
+    ):
+        name = f"`ExactGP` over a line, value and gradient, {case}"
+        yield Bar(name, "lines", quotient("rows", column), asked, "N")
 
 
 def _trackers():

@@ -294,6 +294,22 @@ def trackers(records: Records) -> str:
     )
 
 
+def lines(records: Records) -> str:
+    if "lines" not in records:
+        return "Not measured yet."
+    columns = {
+        "N": "n",
+        "smooth, ms": "smooth",
+        "MB": "smooth, MB",
+        "fading, ms": "fading",
+        "5 % missing, ms": "5 % missing",
+        "MB ": "5 % missing, MB",
+        "dense, ms": "dense",
+        "`solve_toeplitz`, ms": "SciPy",
+    }
+    return _table(records["lines"]["rows"], columns)
+
+
 def streams(records: Records) -> str:
     if "streams" not in records:
         return "Not measured yet."
@@ -322,6 +338,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "bars": bars,
     "history": history,
     "exact gp": exact_gp,
+    "lines": lines,
     "rank one": rank_one,
     "rank one gradient": rank_one_gradient,
     "recursive gp": recursive_gp,

@@ -137,6 +137,20 @@ def recursive_gp(record: Record) -> None:
         _times(panel, "time of a sample, µs")
 
 
+def lines(record: Record) -> None:
+    """Time against the number of samples."""
+    rows = record["rows"]
+    title = "ExactGP over a regular line: value and gradient, one thread"
+    with _picture("lines", title, 1, 6, 4.2) as [panel]:
+        _line(panel, rows, "n", "dense", "dense covariance", color=THEIRS)
+        _line(panel, rows, "n", "SciPy", "SciPy, solve_toeplitz alone", color=THEIRS_TOO)
+        _line(panel, rows, "n", "5 % missing", "5 % missing", color=OURS_THREE)
+        _line(panel, rows, "n", "fading", "fading", color=OURS_TOO)
+        _line(panel, rows, "n", "smooth", "smooth", color=OURS)
+        _sizes(panel, [row["n"] for row in rows], "samples, N")
+        _times(panel, "time of an evaluation, ms")
+
+
 def state_space_gp(record: Record) -> None:
     """Time against the number of samples, a panel for each kernel."""
     rows = record["rows"]
@@ -185,6 +199,7 @@ def _times(panel: Axes, label: str) -> None:
 PICTURES = {
     "rank_one_updates": rank_one_updates,
     "exact_gp": exact_gp,
+    "lines": lines,
     "recursive_gp": recursive_gp,
     "kalman_filter": kalman_filter,
     "state_space_gp": state_space_gp,

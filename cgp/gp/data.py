@@ -195,9 +195,10 @@ def as_line(data: Data) -> Data:
         return data
     missing = np.flatnonzero(~data.keep.numpy()[0]).astype(np.int32)
     x = data.x[0, :, 0].numpy()
-    step = (x[-1] - x[0]) / (count - 1)
-    rounding = 1e-9 * abs(step) + 4.0 * np.finfo(x.dtype).eps * np.max(np.abs(x))
-    is_regular = np.all(np.abs(x - (x[0] + step * np.arange(count))) <= rounding)
+    distances = x - x[0]  # of dates too large for their steps they show the rounding
+    step = distances[-1] / (count - 1)
+    rounding = 1e-11 * abs(step) + 8.0 * np.finfo(x.dtype).eps * abs(distances[-1])
+    is_regular = np.all(np.abs(distances - step * np.arange(count)) <= rounding)
     few = len(missing) <= min(_MOST_MISSING, _LARGEST_SHARE_MISSING * count)
     if not is_regular or step == 0.0 or not few:
         return data
@@ -494,7 +495,7 @@ class StoredData(tf.Module):
     def _stored_line(self) -> Line:
         step, missing = map(tf.convert_to_tensor, self._line)
         is_complete = tf.executing_eagerly() and int(tf.size(missing)) == 0
-        return Line(tf.ensure_shape(step, [1]), None if is_complete else missing)
+        return Line(step, None if is_complete else missing)
 
     def _stored_functional(self) -> Functional:
         """The functional of the stored samples; a graph has fields for what it was traced with.

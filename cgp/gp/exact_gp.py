@@ -54,7 +54,8 @@ class ExactGP(MaximumLikelihoodGP):
     proper and the noise is common. From 256 samples on it is taken as such, with the same results
     (see `cgp.gp.line`): 1e4 samples take a tenth of a second a step. Samples of a line may be
     missing, NaN, up to a quarter of them and 3000, the same in all series; each adds a vector of N
-    elements.
+    elements. Likelihoods of a line have first derivatives alone, and none by x: give x as a tensor
+    where one is asked for.
 
     A kernel of P outputs (`cgp.kernels.Coregionalized`, `cgp.kernels.Outputs`) is of P signals at
     once: z is then `[..., N, P]`, NaN where an output is missing, and so are predictions. One noise
@@ -153,7 +154,7 @@ class ExactGP(MaximumLikelihoodGP):
 
         def factorize() -> bool:
             data = self._sites.renew() if self._sites.are_needed else self._stored.data
-            self._factor.assign(self._by_kind(self._process.factor, data))
+            self._factor.assign(self._on_line_if_stored(self._process.factor, data))
             return True
 
         # When it runs, not when it is traced: data may come later.
@@ -224,7 +225,9 @@ class ExactGP(MaximumLikelihoodGP):
 
     def data_of(self, x: Any, z: Any, missing: Any = None, **arguments: Any) -> Data:
         """Data of the model, on a line if their covariance is Toeplitz, as for `as_data`."""
-        return self._on_line(super().data_of(x, z, missing, **arguments))
+        data = super().data_of(x, z, missing, **arguments)
+        # By the x of a tensor a gradient may be asked for, which a line does not have.
+        return data if isinstance(x, tf.Tensor) else self._on_line(data)
 
     @property
     def _takes_lines(self) -> bool:
@@ -236,12 +239,15 @@ class ExactGP(MaximumLikelihoodGP):
     def _on_line(self, data: Data) -> Data:
         return as_line(data) if self._takes_lines and tf.executing_eagerly() else data
 
-    def _by_kind(self, function: Callable[[Data], Any], data: Data) -> Any:
-        """A function of the stored data, on a line if they are; a graph decides when it runs."""
+    def _on_line_if_stored(self, function: Callable[[Data], Any], data: Data) -> Any:
+        """The value of a function at the stored data, on their line; a graph decides as it runs."""
         if tf.executing_eagerly() or not self._takes_lines:
             return function(data)
-        of_line = self._stored.graph_of_line(data)
-        return tf.cond(self._stored.is_line, lambda: function(of_line), lambda: function(data))
+
+        def of_line() -> Any:
+            return function(self._stored.graph_of_line(data))
+
+        return tf.cond(self._stored.is_line, of_line, lambda: function(data))
 
     def check_data(self, data: Data) -> None:
         """Raises for data that kernel or mean refuse."""
@@ -412,7 +418,9 @@ class ExactGP(MaximumLikelihoodGP):
         def prior() -> dict[str, tf.Tensor]:
             return self.moments_of(predictions.prior(process, x, None))
 
-        return tf.cond(self._stored.is_empty, prior, lambda: self._by_kind(at_points, data))
+        return tf.cond(
+            self._stored.is_empty, prior, lambda: self._on_line_if_stored(at_points, data)
+        )
 
     def loo(self) -> dict[str, np.ndarray]:
         """Leave-one-out predictions: each target predicted by the others of its series.

@@ -18,6 +18,7 @@ are correlations. Memory is O(n) for n samples, and O(n k) where k of them are m
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import Form, SecondMoments
@@ -26,6 +27,8 @@ from cgp.gp.signal_plus_noise import SignalPlusNoise, orthonormal
 from cgp.linalg import cholesky, log_det, solve, toeplitz
 from cgp.linalg.arguments import as_complex, squared_modulus
 
+_MOST_REFINEMENTS = 8
+_REFINED = 1e-8  # the last change of a solution, relative to it: its square is below rounding
 _ROWS = 16  # of missing samples, whose correlations are computed at once
 
 
@@ -53,17 +56,15 @@ class LineCovariance:
 
     def filled(self, vectors: tf.Tensor) -> tf.Tensor:
         """Vectors with the missing elements predicted from the others, without gradient."""
-        return self._nearly_filled(self._nearly_filled(vectors))
-
-    def _nearly_filled(self, vectors: tf.Tensor) -> tf.Tensor:
-        """Vectors after one step, in which large values lose digits of small noise."""
         if self._gaps is None:
             return vectors
         missing, _, chol = self._gaps
-        weights = toeplitz.inverse_times(self._inverse_column, vectors)
-        change = solve(chol, tf.transpose(tf.gather(weights, missing, axis=1)))
-        columns = tf.tensor_scatter_nd_sub(tf.transpose(vectors), missing[:, None], change)
-        return tf.transpose(columns)
+        for _ in range(2):
+            weights = toeplitz.inverse_times(self._inverse_column, vectors)
+            change = solve(chol, tf.transpose(tf.gather(weights, missing, axis=1)))
+            columns = tf.tensor_scatter_nd_sub(tf.transpose(vectors), missing[:, None], change)
+            vectors = tf.transpose(columns)
+        return vectors
 
     def _kept(self, vectors: tf.Tensor) -> tf.Tensor:
         """Vectors with zeros where samples are missing."""
@@ -93,13 +94,25 @@ class LineCovariance:
         return solve_by_column(self._column, vectors)
 
     def _solve(self, vectors: tf.Tensor) -> tf.Tensor:
+        """Solutions by iterative refinement: the inverse has the rounding of its first column."""
+
         def apply_inverse(vectors: tf.Tensor) -> tf.Tensor:
-            filled = self._nearly_filled(vectors)
+            filled = self.filled(vectors)
             return self._kept(toeplitz.inverse_times(self._inverse_column, filled))
 
-        # One step of iterative refinement.
+        def refine(count: tf.Tensor, error: tf.Tensor, solution: tf.Tensor) -> tuple:
+            residual = self._kept(vectors - toeplitz.times(self._column, solution))
+            change = apply_inverse(residual)
+            error = tf.sqrt(tf.reduce_max(_lengths(change) / tf.maximum(_lengths(solution), tiny)))
+            return count + 1, error, solution + change
+
+        def goes_on(count: tf.Tensor, error: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+            return (count < _MOST_REFINEMENTS) & (error > _REFINED)
+
         first = apply_inverse(vectors)
-        return first + apply_inverse(self._kept(vectors - toeplitz.times(self._column, first)))
+        tiny = tf.constant(np.finfo(np.float64).tiny, first.dtype.real_dtype)
+        start = tf.constant(0), tf.constant(np.inf, tiny.dtype), first
+        return tf.while_loop(goes_on, refine, start)[2]
 
     def diagonal(self) -> tf.Tensor:
         """The diagonal of `K_OO⁻¹`, real, `[n]`; zero where samples are missing."""
@@ -127,6 +140,11 @@ class LineCovariance:
         return tf.while_loop(lambda first, _: first < count, subtract, start)[1]
 
 
+def _lengths(vectors: tf.Tensor) -> tf.Tensor:
+    """The squared lengths of vectors, `[...]`."""
+    return tf.reduce_sum(squared_modulus(vectors), axis=-1)
+
+
 class _Gaps(NamedTuple):
     """The missing samples S of a line."""
 
@@ -152,6 +170,14 @@ def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     """The log marginal likelihood of each series of a line, real, `[B]`."""
     line, basis = _vectors_of(process, data), process.data_basis(data)
     return process.normalized(log_density(*line), data, basis)
+
+
+def _once(cotangent: tf.Tensor) -> tf.Tensor:
+    message = (
+        "the likelihood of a regular line has first derivatives alone; second ones are "
+        "parameter_covariance(), or of samples whose x is a tensor"
+    )
+    return tf.raw_ops.PreventGradient(input=cotangent, message=message)
 
 
 def log_density(
@@ -203,7 +229,7 @@ def log_density(
                 leverage = tf.linalg.triangular_solve(tf.math.conj(r), u, lower=False)
                 fitted = tf.linalg.matmul(tf.math.conj(coefficients), weighted)
                 bars.append(-2.0 * (total * leverage - fitted))
-            return [-toeplitz.column_cotangent(sums), *bars]
+            return [_once(-toeplitz.column_cotangent(sums)), *bars]
 
         return -value, backward
 
@@ -214,7 +240,7 @@ def log_density(
 class ConditionedLine(NamedTuple):
     """A process given a line of data, with the methods of `cgp.gp.posterior.Conditioned`.
 
-    Everything is computed from solutions in place of whitened data, as a line has no factor.
+    Everything is computed from solutions of systems, as a line has no factor.
     """
 
     form: Form
@@ -238,38 +264,30 @@ class ConditionedLine(NamedTuple):
             return mean
         return mean + tf.linalg.matmul(basis, self.trend.coefficients)
 
-    def _explained(
-        self, cross: tf.Tensor, basis: tf.Tensor | None
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """K⁻¹ k and U, `[..., n, m]` and `[..., q, m]`."""
-        rows = tf.linalg.matrix_transpose(cross)
-        flat = tf.reshape(rows, [-1, tf.shape(rows)[-1]])
-        solved = tf.linalg.matrix_transpose(tf.reshape(self.line.solve(flat), tf.shape(rows)))
-        if self.trend is None:
-            return solved, None
-        u = -tf.linalg.matmul(tf.math.conj(self.trend.rows), cross)
-        if basis is not None:
-            r, h = self.trend.r, tf.linalg.adjoint(basis)
-            u += tf.linalg.triangular_solve(r, h, lower=False, adjoint=True)
-        return solved, u
+    def _solved(self, cross: tf.Tensor) -> tf.Tensor:
+        """K⁻¹ k, `[1, n, m]`."""
+        rows = tf.linalg.matrix_transpose(cross[0])
+        return tf.linalg.matrix_transpose(self.line.solve(rows))[None]
 
     def marginal(
         self, prior: SecondMoments, cross: tf.Tensor, basis: tf.Tensor | None
     ) -> SecondMoments:
         """Posterior variance of each new point, from the prior one."""
-        solved, u = self._explained(cross, basis)
-        products = tf.math.real(tf.math.conj(cross) * solved)
-        k = prior.k - as_complex(tf.reduce_sum(products, axis=-2))
-        if u is not None:
+        explained = tf.math.real(tf.math.conj(cross) * self._solved(cross))
+        k = prior.k - as_complex(tf.reduce_sum(explained, axis=-2))
+        if self.trend is not None:
+            u = self.trend.uncertainty(cross, basis)
             k += as_complex(tf.reduce_sum(squared_modulus(u), axis=-2))
         return SecondMoments(k, None)
 
     def joint(self, prior: tf.Tensor, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
         """The posterior covariance of the new points, `[..., m, m]`, from the prior one."""
-        solved, u = self._explained(cross, basis)
-        explained = tf.linalg.matmul(cross, solved, adjoint_a=True)
+        explained = tf.linalg.matmul(cross, self._solved(cross), adjoint_a=True)
         covariance = prior - 0.5 * (explained + tf.linalg.adjoint(explained))
-        return covariance if u is None else covariance + tf.linalg.matmul(u, u, adjoint_a=True)
+        if self.trend is None:
+            return covariance
+        u = self.trend.uncertainty(cross, basis)
+        return covariance + tf.linalg.matmul(u, u, adjoint_a=True)
 
     def leave_one_out(self) -> tuple[tf.Tensor, SecondMoments]:
         """Leave-one-out residuals and their variances; 1 where the sample is missing."""
@@ -290,6 +308,14 @@ class _Trend(NamedTuple):
     """K⁻¹ H R⁻¹, transposed, `[q, n]`."""
     coefficients: tf.Tensor
     """`[q, S]`."""
+
+    def uncertainty(self, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
+        """U of `cgp.gp.posterior`, `[1, q, m]`."""
+        u = -tf.linalg.matmul(tf.math.conj(self.rows), cross)
+        if basis is None:
+            return u
+        h = tf.linalg.adjoint(basis)
+        return u + tf.linalg.triangular_solve(self.r, h, lower=False, adjoint=True)
 
 
 class _LineOfData(NamedTuple):

@@ -267,7 +267,11 @@ class SignalPlusNoise:
         Of a line its first column, `[1, n, 1]`, as if no sample were missing.
         """
         if data.on_line is not None:
-            column = self.kernel.moments_matrix(data.x, data.x[:, :1]).k
+            # Rounded positions would make a matrix that is not Toeplitz, nor positive definite. The
+            # step is empty in the branch of a graph for lines where the data are none.
+            step, first = tf.reduce_sum(data.on_line.step), tf.zeros_like(data.x[:1, :1])
+            lags = step * tf.range(tf.shape(data.x)[1], dtype=data.x.dtype)
+            column = self.kernel.moments_matrix(lags[None, :, None], first).k
             noise = as_complex(self.noise_variances(data.noise))
             is_first = tf.range(tf.shape(column)[-2])[:, None] == 0
             return column + tf.where(is_first, noise, tf.zeros_like(noise))

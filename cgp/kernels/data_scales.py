@@ -176,13 +176,15 @@ class DataScales:
         if self.x.shape[1] <= axis:
             return self  # the kernel raises when it is evaluated
         slow = [self.slow[degree] for degree in sorted(self.slow)]
-        places, place = np.unique(self.x[:, axis], return_inverse=True)
-        others, row = np.unique(np.delete(self.x, axis, axis=1), axis=0, return_inverse=True)
         if not self.is_grid:
             x = self.x[:, axis : axis + 1]
             return DataScales(x, self.z, slow, self.outputs, self.known_noise)
-        rows = np.full((*self._by_output.shape[:2], len(others), len(places)), np.nan, complex)
-        rows[:, :, np.ravel(row), np.ravel(place)] = self._by_output
+        places, place = np.unique(self.x[:, axis], return_inverse=True)
+        others, row = np.unique(np.delete(self.x, axis, axis=1), axis=0, return_inverse=True)
+        shape = (*self._by_output.shape[:2], len(others), len(places))
+        rows, cells = np.full(shape, np.nan, complex), np.stack([np.ravel(row), np.ravel(place)])
+        series, output, sample = np.nonzero(~np.isnan(self._by_output))  # replicates may be missing
+        rows[series, output, *cells[:, sample]] = self._by_output[series, output, sample]
         z = np.moveaxis(rows, 1, 2).reshape(-1, len(places))
         return DataScales(places[:, None], z, slow, self.outputs, self.known_noise)
 

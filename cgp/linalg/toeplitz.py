@@ -134,6 +134,7 @@ _LENGTHS = np.unique(
 
 def _transform(a: tf.Tensor) -> tf.Tensor:
     """The Fourier transform of vectors `[..., n]` with at least n zeros behind."""
+    a = tf.convert_to_tensor(a)
     n = a.shape[-1]
     if n is None:
         n = tf.shape(a)[-1]

@@ -289,3 +289,53 @@ def test_a_fit_ends_where_the_dense_one_does(monkeypatch):
         gp.fit(X, targets(5), verbose=0)
         fits.append(np.array([np.ravel(v)[0] for v in gp.parameters().values()]))
     np.testing.assert_allclose(*fits, rtol=1e-4)
+
+
+@pytest.mark.parametrize("noise", [1e-8, 1e-10])
+def test_is_a_gap_in_little_noise_as_uncertain_as_by_the_dense_covariance(noise, monkeypatch):
+    rng, x = np.random.default_rng(0), 0.25 * np.arange(200)
+    smooth = RBF(1.5, 3.0)
+    powers, vectors = np.linalg.eigh(smooth.covariance(x).numpy())
+    z = vectors @ (np.sqrt(np.maximum(powers, 0)) * (rng.normal(size=(200, 2)) @ [1, 1j]))
+    z[70:110] = np.nan
+    toeplitz, dense = both(monkeypatch, lambda: cgp.ExactGP(smooth, noise_variance=noise), x, z)
+    at = np.linspace(-2.0, 52.0, 109)
+    found, wanted = toeplitz.predict(at), dense.predict(at)
+    np.testing.assert_allclose(found["variance"], wanted["variance"], rtol=1e-13 / noise)
+    error = np.abs(found["mean"] - wanted["mean"]) / np.sqrt(wanted["variance"])
+    assert error.max() < 1e-13 / noise
+
+
+@pytest.mark.parametrize(
+    ("first", "step", "is_line"), [(1.7e9, 1.0, True), (1.7e9, 1e-3, False), (0.0, -1.0, True)]
+)
+def test_are_dates_a_line_where_they_have_the_digits_of_their_steps(first, step, is_line):
+    x = first + step * np.arange(N)
+    gp = cgp.ExactGP(RBF(1.0, 5.0 * abs(step)), noise_variance=1e-8)
+    gp.condition(x, targets())
+    assert on_line(gp) == is_line
+    if is_line:
+        dense = cgp.ExactGP(RBF(1.0, 5.0), noise_variance=1e-8)
+        dense.condition(tf.constant(np.arange(float(N))), targets())  # a tensor is no line
+        assert not on_line(dense)
+        at = np.array([3.5, 20.5])
+        close([gp.predict(first + step * at)["mean"]], [dense.predict(at)["mean"]], 1e-5)
+
+
+def test_are_derivatives_that_a_line_does_not_have_no_wrong_ones():
+    x, gp = tf.constant(X), process()
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = gp.log_marginal_likelihood(x, targets())
+    by_x = tape.gradient(value, x)
+    step, ahead, behind = 1e-5, X.copy(), X.copy()
+    ahead[30], behind[30] = X[30] + step, X[30] - step
+    values = [gp.log_marginal_likelihood(at, targets()) for at in (ahead, behind)]
+    wanted = float(values[0] - values[1]) / (2.0 * step)
+    assert float(by_x[30]) == pytest.approx(wanted, rel=1e-5)
+    gp.condition(X, targets())
+    weight = gp.trainable_variables[0].value
+    with tf.GradientTape() as outer, tf.GradientTape() as inner:
+        gradient = inner.gradient(gp.log_marginal_likelihood(), weight)
+    with pytest.raises(LookupError, match="first derivatives alone"):
+        outer.gradient(gradient, weight)

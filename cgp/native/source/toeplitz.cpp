@@ -83,7 +83,8 @@ class Schur {
     v_.set(0, {0, 0});
     predictor_.set(0, {1, 0});
     error_ = u_.re[0] * u_.re[0];
-    // Reflections below their rounding error are left out.
+    // Reflections below their rounding error are left out: v has the rounding of the column, and u
+    // that of itself. What is left out of K is L(v) L(v)ᴴ, at most n bound² in each element.
     settled_ = 4 * std::numeric_limits<double>::epsilon() * u_.re[0];
     for (int64_t s = 0; s < vectors.axis(0); ++s) {
       targets_.emplace_back(n_);
