@@ -103,8 +103,8 @@ class LineCovariance:
         def refine(count: tf.Tensor, error: tf.Tensor, solution: tf.Tensor) -> tuple:
             residual = self._kept(vectors - toeplitz.times(self._column, solution))
             change = apply_inverse(residual)
-            error = tf.sqrt(tf.reduce_max(_lengths(change) / tf.maximum(_lengths(solution), tiny)))
-            return count + 1, error, solution + change
+            squares = _squared_lengths(change) / tf.maximum(_squared_lengths(solution), tiny)
+            return count + 1, tf.sqrt(tf.reduce_max(squares)), solution + change
 
         def goes_on(count: tf.Tensor, error: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
             return (count < _MOST_REFINEMENTS) & (error > _REFINED)
@@ -140,7 +140,7 @@ class LineCovariance:
         return tf.while_loop(lambda first, _: first < count, subtract, start)[1]
 
 
-def _lengths(vectors: tf.Tensor) -> tf.Tensor:
+def _squared_lengths(vectors: tf.Tensor) -> tf.Tensor:
     """The squared lengths of vectors, `[...]`."""
     return tf.reduce_sum(squared_modulus(vectors), axis=-1)
 
@@ -168,11 +168,12 @@ def _gaps(inverse_column: tf.Tensor, missing: tf.Tensor) -> _Gaps:
 
 def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     """The log marginal likelihood of each series of a line, real, `[B]`."""
-    line, basis = _vectors_of(process, data), process.data_basis(data)
-    return process.normalized(log_density(*line), data, basis)
+    density = log_density(*_vectors_of(process, data))
+    return process.normalized(density, data, process.data_basis(data))
 
 
-def _once(cotangent: tf.Tensor) -> tf.Tensor:
+def _of_first_order(cotangent: tf.Tensor) -> tf.Tensor:
+    """A cotangent whose own derivative, which would lack terms, is an error."""
     message = (
         "the likelihood of a regular line has first derivatives alone; second ones are "
         "parameter_covariance(), or of samples whose x is a tensor"
@@ -229,7 +230,7 @@ def log_density(
                 leverage = tf.linalg.triangular_solve(tf.math.conj(r), u, lower=False)
                 fitted = tf.linalg.matmul(tf.math.conj(coefficients), weighted)
                 bars.append(-2.0 * (total * leverage - fitted))
-            return [_once(-toeplitz.column_cotangent(sums)), *bars]
+            return [_of_first_order(-toeplitz.column_cotangent(sums)), *bars]
 
         return -value, backward
 
@@ -355,8 +356,9 @@ def _trend(line: LineCovariance, targets: tf.Tensor, basis: tf.Tensor) -> _Trend
     for _ in range(2):
         gram = tf.linalg.matmul(tf.math.conj(h), rows, transpose_b=True)
         gram = 0.5 * (gram + tf.linalg.adjoint(gram))
-        lengths = tf.sqrt(tf.math.real(tf.linalg.diag_part(gram)))
-        lengths = as_complex(tf.where(lengths > 0.0, lengths, tf.ones_like(lengths)))
+        squares = tf.math.real(tf.linalg.diag_part(gram))
+        squares = tf.where(squares > 0.0, squares, tf.ones_like(squares))  # of columns of zeros
+        lengths = as_complex(tf.sqrt(squares))
         gram = gram / (lengths[:, None] * lengths)
         zeros = tf.cast(tf.linalg.diag_part(gram) == 0.0, gram.dtype)
         factor = tf.linalg.adjoint(cholesky(gram + tf.linalg.diag(zeros))) * lengths

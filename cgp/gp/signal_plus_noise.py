@@ -267,11 +267,13 @@ class SignalPlusNoise:
         Of a line its first column, `[1, n, 1]`, as if no sample were missing.
         """
         if data.on_line is not None:
-            # Rounded positions would make a matrix that is not Toeplitz, nor positive definite. The
-            # step is empty in the branch of a graph for lines where the data are none.
-            step, first = tf.reduce_sum(data.on_line.step), tf.zeros_like(data.x[:1, :1])
-            lags = step * tf.range(tf.shape(data.x)[1], dtype=data.x.dtype)
-            column = self.kernel.moments_matrix(lags[None, :, None], first).k
+            # Rounded positions would make a matrix that is not Toeplitz, nor positive definite. In
+            # the branch of a graph for lines the data may be none, of no step and more dimensions.
+            count, dimensions = tf.unstack(tf.shape(data.x)[1:])
+            along = tf.one_hot(0, dimensions, dtype=data.x.dtype)
+            step = tf.reduce_sum(data.on_line.step) * along
+            lags = tf.range(count, dtype=data.x.dtype)[None, :, None] * step
+            column = self.kernel.moments_matrix(lags, lags[:, :1]).k
             noise = as_complex(self.noise_variances(data.noise))
             is_first = tf.range(tf.shape(column)[-2])[:, None] == 0
             return column + tf.where(is_first, noise, tf.zeros_like(noise))
