@@ -183,15 +183,14 @@ def arranged(x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE) -> D
 
 
 def as_line(data: Data) -> Data:
-    """Data of a stationary process, on a line if their covariance is Toeplitz; eagerly.
+    """Data of a stationary process in double precision, on a line if they are one; eagerly.
 
     Positions are a line if they are equally spaced but for rounding, and if few samples are
     missing, the same of all series. The noise of all samples is the learned one.
     """
     count, dimensions = data.x.shape[1:]
     is_plain = data.noise.is_common and data.is_of_values and int(data.covariance_count) == 1
-    is_double = data.z.dtype == tf.complex128
-    if not (is_plain and is_double and dimensions == 1 and count >= _FEWEST):
+    if not (is_plain and dimensions == 1 and count >= _FEWEST):
         return data
     missing = np.flatnonzero(~data.keep.numpy()[0]).astype(np.int32)
     x = data.x[0, :, 0].numpy()

@@ -231,7 +231,9 @@ class ExactGP(MaximumLikelihoodGP):
 
     @property
     def _takes_lines(self) -> bool:
-        """Whether the covariance of a regular line of samples is Toeplitz."""
+        """Whether the covariance of a regular line of samples is Toeplitz, in double precision."""
+        if self.variable_dtype != "float64":
+            return False
         is_plain = self._process.noise_is_of_samples and self._group_count is None
         is_scalar = self._process.is_proper and self.kernel.outputs is None
         return is_plain and is_scalar and self.kernel.is_stationary

@@ -268,6 +268,16 @@ def test_follow_graphs_the_data_and_gradient_steps(missing):
         posterior()
 
 
+def test_is_single_precision_no_line():
+    x, z = X.astype("float32"), targets().astype("complex64")
+    gp = cgp.ExactGP(RBF(1.5, 0.6, dtype="float32"), noise_variance=0.1)
+    gp.compile(keras.optimizers.Adam(0.01))
+    gp.fit(x, z, epochs=1, verbose=0)  # a graph has no branch for lines either
+    assert not on_line(gp)
+    layer = tf.function(lambda: gp(NEW.astype("float32"))["mean"])
+    np.testing.assert_allclose(layer(), gp.predict(NEW.astype("float32"))["mean"], rtol=1e-5)
+
+
 def test_are_many_points_predicted_by_blocks(monkeypatch):
     gp = process()
     gp.condition(X, targets())
