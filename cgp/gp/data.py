@@ -533,19 +533,18 @@ class StoredData(tf.Module):
         has_data = tf.debugging.assert_equal(self.is_empty, False, message)
         with tf.control_dependencies([has_data]):
             data = data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
-        return self._on_line(data)
+        return self.on_line_as_traced(data)
 
-    def _on_line(self, data: Data) -> Data:
-        """Data of a graph, a line if they are one when it is traced; it fails with others."""
+    def on_line_as_traced(self, data: Data) -> Data:
+        """Data of a graph, on a line if they are when it is traced; it then fails with others."""
         with tf.init_scope():
             is_line = bool(self.is_line)
-        message = (
-            "the data are on a regular line, or were when this function was traced: trace it again"
-        )
-        is_as_traced = tf.debugging.assert_equal(self.is_line, is_line, message)
+        if not is_line:
+            return data
+        message = "the data were on a regular line when this function was traced: trace it again"
+        is_as_traced = tf.debugging.assert_equal(self.is_line, True, message)
         with tf.control_dependencies([is_as_traced]):
-            data = data._replace(z=tf.identity(data.z))
-            return self.graph_of_line(data) if is_line else data
+            return self.graph_of_line(data._replace(z=tf.identity(data.z)))
 
     def graph_of_line(self, data: Data) -> Data:
         """Data of a graph as samples on a line, which the stored data are."""

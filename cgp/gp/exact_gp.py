@@ -154,7 +154,15 @@ class ExactGP(MaximumLikelihoodGP):
 
         def factorize() -> bool:
             data = self._sites.renew() if self._sites.are_needed else self._stored.data
-            self._factor.assign(self._on_line_if_stored(self._process.factor, data))
+            if tf.executing_eagerly() or not self._takes_lines:
+                factor = self._process.factor(data)
+            else:
+                factor = tf.cond(
+                    self._stored.is_line,
+                    lambda: self._process.factor(self._stored.graph_of_line(data)),
+                    lambda: self._process.factor(data),
+                )
+            self._factor.assign(factor)
             return True
 
         # When it runs, not when it is traced: data may come later.
@@ -195,9 +203,9 @@ class ExactGP(MaximumLikelihoodGP):
         """
         refresh(self)
         weights = [weight.value for weight in self._process.weights]
-        stored = tf.convert_to_tensor(self._factor)
         if data.on_line is not None:  # they reach them by the covariance
-            return stored[:1, :, :1]
+            return self._factor[:1, :, :1]
+        stored = self._stored_cholesky(data)
         covariance = self._process.while_unchanged(lambda: self._process.covariance(data))
 
         @tf.custom_gradient
@@ -211,6 +219,16 @@ class ExactGP(MaximumLikelihoodGP):
             return tf.identity(stored), backward
 
         return factor(*map(tf.convert_to_tensor, weights))
+
+    def _stored_cholesky(self, data: Data) -> tf.Tensor:
+        """The stored factor; in a graph of no line that runs with one, the factor computed."""
+        if tf.executing_eagerly() or not self._takes_lines:
+            return tf.convert_to_tensor(self._factor)
+        return tf.cond(
+            self._stored.is_line,
+            lambda: cholesky(self._process.covariance(data)),
+            lambda: tf.convert_to_tensor(self._factor),
+        )
 
     def _check_watched(self) -> None:
         """Raises if the kernel made weights at its first use, later than updates are registered."""
@@ -240,16 +258,6 @@ class ExactGP(MaximumLikelihoodGP):
 
     def _on_line(self, data: Data) -> Data:
         return as_line(data) if self._takes_lines and tf.executing_eagerly() else data
-
-    def _on_line_if_stored(self, function: Callable[[Data], Any], data: Data) -> Any:
-        """The value of a function at the stored data, on their line; a graph decides as it runs."""
-        if tf.executing_eagerly() or not self._takes_lines:
-            return function(data)
-
-        def of_line() -> Any:
-            return function(self._stored.graph_of_line(data))
-
-        return tf.cond(self._stored.is_line, of_line, lambda: function(data))
 
     def check_data(self, data: Data) -> None:
         """Raises for data that kernel or mean refuse."""
@@ -408,21 +416,19 @@ class ExactGP(MaximumLikelihoodGP):
         if tf.executing_eagerly() or process.basis(x) is not None:
             return as_dict(self.posterior(inputs))
         # Outside of the branches: the gradient of a branch needs the shapes of variables.
-        data = self._normal(self._stored.data)
+        data = self._stored.on_line_as_traced(self._normal(self._stored.data))
         x = checked_points(x, data, self.kernel.outputs)
+        conditioned = predictions.condition(process, data, self._differentiable_factor(data))
 
-        def at_points(data: Data) -> dict[str, tf.Tensor]:
-            factor = self._differentiable_factor(data)
-            conditioned = predictions.condition(process, data, factor)
+        def posterior() -> dict[str, tf.Tensor]:
             points = flattened(x, 2)
-            return self.moments_of(predictions.posterior(process, data, conditioned, points, None))
+            at_points = predictions.posterior(process, data, conditioned, points, None)
+            return self.moments_of(at_points)
 
         def prior() -> dict[str, tf.Tensor]:
             return self.moments_of(predictions.prior(process, x, None))
 
-        return tf.cond(
-            self._stored.is_empty, prior, lambda: self._on_line_if_stored(at_points, data)
-        )
+        return tf.cond(self._stored.is_empty, prior, posterior)
 
     def loo(self) -> dict[str, np.ndarray]:
         """Leave-one-out predictions: each target predicted by the others of its series.

@@ -517,10 +517,13 @@ def check_stationary(kernel: Any, x1: tf.Tensor, x2: tf.Tensor) -> None:
     At up to six of the pairs.
     """
     pairs = [tf.reshape(a, [-1, a.shape[-1]])[:6] for a in (x1 + 0.0 * x2, x2 + 0.0 * x1)]
-    distance = 1.0 + np.ptp(np.concatenate(pairs), axis=0)
+    points = np.concatenate(pairs)
+    first, span = np.min(points, axis=0), 1.0 + np.ptp(points, axis=0)
+    # Dates move to the origin, as their differences would be rounded anew farther away.
+    distance = np.where(np.abs(first) > span, -first, span)
     before, after = (
         np.asarray(check_moments(kernel.moments(*points), kernel)[0])
-        for points in (pairs, [points + distance for points in pairs])
+        for points in (pairs, [a + distance for a in pairs])
     )
     far = np.abs(after - before) > np.finfo(after.dtype).eps ** (1 / 3) * np.max(np.abs(before))
     if np.any(far):

@@ -233,6 +233,17 @@ def test_is_a_kernel_that_is_wrongly_called_stationary_told():
         cgp.ExactGP(Wrong(), noise_variance=0.1).condition(X, targets())
 
 
+def test_is_a_stationary_kernel_not_refused_at_dates():
+    class Fast(RBF):
+        is_stationary = True
+
+        def moments(self, x1, x2):
+            k, c = super().moments(x1, x2)
+            return k * tf.cos(3000.0 * (x1 - x2)[..., 0]), c
+
+    Fast(1.0, 1.0).covariance(1.7e9 + 1e-3 * np.arange(9.0))  # which compares it with itself
+
+
 @pytest.mark.parametrize("missing", [pytest.param(0, marks=pytest.mark.long), 7])
 def test_is_a_process_on_a_line_saved_and_served(missing, tmp_path):
     gp = process(Polynomial(0, marginalized=True))
@@ -263,9 +274,29 @@ def test_follow_graphs_the_data_and_gradient_steps(missing):
     np.testing.assert_allclose(posterior(), gp.posterior(NEW).mean(), rtol=1e-9)
     np.testing.assert_allclose(layer(), gp.predict(NEW)["variance"], rtol=1e-9)
     gp.condition(X[:10], targets()[:10])  # a line no more
-    np.testing.assert_allclose(layer(), gp.predict(NEW)["variance"], rtol=1e-9)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="trace it again"):
-        posterior()
+    for function in (posterior, layer):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="trace it again"):
+            function()
+
+
+def test_takes_a_graph_of_few_data_a_line_later():
+    gp = process()
+    gp.condition(X[:10], targets()[:10])
+
+    @tf.function
+    def layer():
+        with tf.GradientTape() as tape:
+            variance = gp(NEW)["variance"]
+        return variance, tape.gradient(variance, gp.trainable_variables[0].value)
+
+    layer()
+    gp.condition(X, targets(3))
+    weight = gp.trainable_variables[0].value
+    with tf.GradientTape() as tape:
+        variance = gp.posterior(NEW).variance()
+    found = layer()
+    np.testing.assert_allclose(found[0], variance, rtol=1e-9)
+    np.testing.assert_allclose(found[1], tape.gradient(variance, weight), rtol=1e-8)
 
 
 def test_is_single_precision_no_line():
