@@ -71,8 +71,11 @@ class Data(NamedTuple):
         data = self._replace(z=tf.where(samples[None], nothing, self.z))
         if self.line is None:
             return data
-        missing = np.flatnonzero(~data.keep.numpy()[0]).astype(np.int32)
-        return data._replace(line=self.line._replace(missing=tf.constant(missing)))
+        return data._replace(line=self.line._replace(missing=tf.constant(data.missing_numbers())))
+
+    def missing_numbers(self) -> np.ndarray:
+        """The numbers of the samples that all series miss, if they miss the same, int32, `[k]`."""
+        return np.flatnonzero(~self.keep.numpy()[0]).astype(np.int32)
 
     def in_words(self) -> str:
         """The numbers of series, of samples and of those that are missing, for notebooks."""
@@ -192,8 +195,7 @@ def as_line(data: Data) -> Data:
     is_plain = data.noise.is_common and data.is_of_values and int(data.covariance_count) == 1
     if not (is_plain and dimensions == 1 and count >= _FEWEST):
         return data
-    missing = np.flatnonzero(~data.keep.numpy()[0]).astype(np.int32)
-    x = data.x[0, :, 0].numpy()
+    missing, x = data.missing_numbers(), data.x[0, :, 0].numpy()
     distances = x - x[0]  # of dates too large for their steps they show the rounding
     step = distances[-1] / (count - 1)
     rounding = 1e-11 * abs(step) + 8.0 * np.finfo(x.dtype).eps * abs(distances[-1])

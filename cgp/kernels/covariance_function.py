@@ -518,9 +518,9 @@ def check_stationary(kernel: Any, x1: tf.Tensor, x2: tf.Tensor) -> None:
     """
     pairs = [tf.reshape(a, [-1, a.shape[-1]])[:6] for a in (x1 + 0.0 * x2, x2 + 0.0 * x1)]
     points = np.concatenate(pairs)
-    first, span = np.min(points, axis=0), 1.0 + np.ptp(points, axis=0)
+    smallest, span = np.min(points, axis=0), 1.0 + np.ptp(points, axis=0)
     # Dates move to the origin, as their differences would be rounded anew farther away.
-    distance = np.where(np.abs(first) > span, -first, span)
+    distance = np.where(np.abs(smallest) > span, -smallest, span)
     before, after = (
         np.asarray(check_moments(kernel.moments(*points), kernel)[0])
         for points in (pairs, [a + distance for a in pairs])

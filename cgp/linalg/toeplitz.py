@@ -29,7 +29,7 @@ _NOT_POSITIVE = (
 
 
 class ToeplitzFactor(NamedTuple):
-    """What the Schur recursion finds of K = L Lᴴ."""
+    """The inverse and the determinant of K = L Lᴴ, and whitened vectors."""
 
     inverse_column: tf.Tensor
     """The first column of K⁻¹, complex, `[n]`."""
