@@ -15,7 +15,7 @@ The gradient reaches the first column of K through sums over the diagonals of it
 are correlations. Memory is O(n) for n samples, and O(n k) where k of them are missing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,8 @@ import tensorflow as tf
 
 from cgp.distributions.forms import Form, SecondMoments
 from cgp.gp.data import Data
-from cgp.gp.signal_plus_noise import SignalPlusNoise, orthonormal
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.structured_covariance import Trend, log_density, trend_of
 from cgp.linalg import cholesky, log_det, solve, toeplitz
 from cgp.linalg.arguments import as_complex, squared_modulus
 
@@ -48,11 +49,18 @@ class LineCovariance:
         self._inverse_column = tf.stop_gradient(inverse_column)
         self._gaps = None if missing is None else _gaps(self._inverse_column, missing)
 
-    def log_det_of_missing(self) -> tf.Tensor:
-        """`log|P_SS|`, 0 for none."""
-        if self._gaps is None:
-            return tf.zeros([], self._column.dtype.real_dtype)
-        return log_det(self._gaps.chol)
+    @classmethod
+    def factorized(
+        cls, column: tf.Tensor, vectors: tf.Tensor, missing: tf.Tensor | None
+    ) -> "LineCovariance":
+        """The covariance with its determinant, and with vectors whitened."""
+        factor = toeplitz.factorize(column, vectors)
+        covariance = cls(column, factor.inverse_column, missing)
+        covariance.log_det, covariance.white = factor.log_det, factor.white
+        if covariance._gaps is not None:
+            covariance.log_det += log_det(covariance._gaps.chol)
+            covariance.white = toeplitz.factorize(column, covariance.filled(vectors)).white
+        return covariance
 
     def filled(self, vectors: tf.Tensor) -> tf.Tensor:
         """Vectors with the missing elements predicted from the others, without gradient."""
@@ -124,6 +132,11 @@ class LineCovariance:
             diagonal -= tf.reduce_sum(squared_modulus(self._gaps.white_rows()), axis=0)
         return self._kept(diagonal)
 
+    def cotangents(self, total: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> list[tf.Tensor]:
+        """The cotangent of the column, as of a `StructuredCovariance`."""
+        pairs = tf.reduce_sum(toeplitz.correlation(left, right), axis=0)
+        return [toeplitz.column_cotangent(total * self.diagonal_sums() - pairs)]
+
     def diagonal_sums(self) -> tf.Tensor:
         """The sums over the subdiagonals of `K_OO⁻¹`, `[n]`."""
         sums = toeplitz.diagonal_sums(self._inverse_column)
@@ -168,74 +181,14 @@ def _gaps(inverse_column: tf.Tensor, missing: tf.Tensor) -> _Gaps:
 
 def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     """The log marginal likelihood of each series of a line, real, `[B]`."""
-    density = log_density(*_vectors_of(process, data))
+    column, targets, basis, missing = _vectors_of(process, data)
+
+    def make(parameters: Sequence[tf.Tensor], vectors: tf.Tensor) -> LineCovariance:
+        return LineCovariance.factorized(parameters[0], vectors, missing)
+
+    second = "parameter_covariance(), or of samples whose x is a tensor"
+    density = log_density(make, [column], targets, basis, process.form.scale, second)
     return process.normalized(density, data, process.data_basis(data))
-
-
-def _of_first_order(cotangent: tf.Tensor) -> tf.Tensor:
-    """A cotangent whose own derivative, which would lack terms, is an error."""
-    message = (
-        "the likelihood of a regular line has first derivatives alone; second ones are "
-        "parameter_covariance(), or of samples whose x is a tensor"
-    )
-    return tf.raw_ops.PreventGradient(input=cotangent, message=message)
-
-
-def log_density(
-    column: tf.Tensor, targets: tf.Tensor, basis: tf.Tensor | None, missing: tf.Tensor | None
-) -> tf.Tensor:
-    """The log marginal likelihood of each series, but for its constant.
-
-    Args:
-        column: The first column of K, complex, `[n]`, noise included.
-        targets: y, `[S, n]`, zero where missing.
-        basis: Of a trend, `[q, n]`, zero where missing, or None.
-        missing: Numbers of the missing samples, int32, `[k]`; None for none.
-
-    Returns:
-        `−(yᴴ P y + log|K| + log|A|)`, real, `[S]`, as `cgp.gp.signal_plus_noise.log_density`, with
-        gradients by column, targets and basis, once.
-    """
-
-    def evaluate(
-        column: tf.Tensor, targets: tf.Tensor, *bases: tf.Tensor
-    ) -> tuple[tf.Tensor, Callable]:
-        count = tf.shape(targets)[0]
-        vectors = tf.concat([targets, *bases], axis=0)
-        factor = toeplitz.factorize(column, vectors)
-        line, white = LineCovariance(column, factor.inverse_column, missing), factor.white
-        if missing is not None:
-            white = toeplitz.factorize(column, line.filled(vectors)).white
-        value = factor.log_det + line.log_det_of_missing()
-        residual, trend = white[:count], targets
-        if bases:
-            q, r = orthonormal(tf.transpose(white[count:]))
-            inside = tf.linalg.matmul(q, tf.transpose(residual), adjoint_a=True)
-            residual -= tf.transpose(tf.linalg.matmul(q, inside))
-            coefficients = tf.linalg.triangular_solve(r, inside, lower=False)
-            trend = targets - tf.linalg.matmul(coefficients, bases[0], transpose_a=True)
-            value += 2.0 * tf.reduce_sum(tf.math.log(tf.abs(tf.linalg.diag_part(r))))
-        value += tf.reduce_sum(squared_modulus(residual), axis=-1)
-
-        def backward(dy: tf.Tensor) -> list[tf.Tensor]:
-            a, total = line.solve(trend), as_complex(tf.reduce_sum(dy))
-            weighted = a * as_complex(dy)[:, None]
-            sums = total * line.diagonal_sums()
-            sums -= tf.reduce_sum(toeplitz.correlation(weighted, a), axis=0)
-            bars = [-2.0 * weighted]
-            if bases:
-                # The rows of K⁻¹ H R⁻¹, and of K⁻¹ H A⁻¹ = (K⁻¹ H R⁻¹) R⁻ᴴ.
-                u = tf.linalg.triangular_solve(tf.transpose(r), line.solve(bases[0]))
-                sums -= total * tf.reduce_sum(toeplitz.correlation(u, u), axis=0)
-                leverage = tf.linalg.triangular_solve(tf.math.conj(r), u, lower=False)
-                fitted = tf.linalg.matmul(tf.math.conj(coefficients), weighted)
-                bars.append(-2.0 * (total * leverage - fitted))
-            return [_of_first_order(-toeplitz.column_cotangent(sums)), *bars]
-
-        return -value, backward
-
-    arguments = (column, targets) if basis is None else (column, targets, basis)
-    return tf.custom_gradient(evaluate)(*arguments)
 
 
 class ConditionedLine(NamedTuple):
@@ -250,7 +203,7 @@ class ConditionedLine(NamedTuple):
     """The variance of a sample, noise included, a real scalar."""
     solution: tf.Tensor
     """`P y`, `[S, n]`."""
-    trend: "_Trend | None"
+    trend: Trend | None
 
     @property
     def total_variance(self) -> tf.Tensor:
@@ -300,27 +253,8 @@ class ConditionedLine(NamedTuple):
         return deviation, SecondMoments((1.0 / precision)[None], None)
 
 
-class _Trend(NamedTuple):
-    """A trend given a line of data: A = Rᴴ R of generalised least squares."""
-
-    r: tf.Tensor
-    """R, `[q, q]`, upper triangular."""
-    rows: tf.Tensor
-    """K⁻¹ H R⁻¹, transposed, `[q, n]`."""
-    coefficients: tf.Tensor
-    """`[q, S]`."""
-
-    def uncertainty(self, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
-        """U of `cgp.gp.posterior`, `[1, q, m]`."""
-        u = -tf.linalg.matmul(tf.math.conj(self.rows), cross)
-        if basis is None:
-            return u
-        h = tf.linalg.adjoint(basis)
-        return u + tf.linalg.triangular_solve(self.r, h, lower=False, adjoint=True)
-
-
 class _LineOfData(NamedTuple):
-    """The arguments of `log_density`."""
+    """Targets and trend at a line of data, as vectors."""
 
     column: tf.Tensor
     targets: tf.Tensor
@@ -344,25 +278,6 @@ def condition(process: SignalPlusNoise, data: Data, inverse_column: tf.Tensor) -
     variance = tf.math.real(column[0])
     if basis is None:
         return ConditionedLine(form, line, variance, line.solve(targets), None)
-    trend = _trend(line, targets, basis)
+    trend = trend_of(line.solve, targets, basis)
     fitted = tf.linalg.matmul(trend.coefficients, basis, transpose_a=True)
     return ConditionedLine(form, line, variance, line.solve(targets - fitted), trend)
-
-
-def _trend(line: LineCovariance, targets: tf.Tensor, basis: tf.Tensor) -> _Trend:
-    """The trend by Cholesky QR twice in the inner product of K⁻¹ (see `orthonormal`)."""
-    h, rows = basis, line.solve(basis)
-    r = tf.eye(tf.shape(basis)[0], dtype=basis.dtype)
-    for _ in range(2):
-        gram = tf.linalg.matmul(tf.math.conj(h), rows, transpose_b=True)
-        gram = 0.5 * (gram + tf.linalg.adjoint(gram))
-        squares = tf.math.real(tf.linalg.diag_part(gram))
-        squares = tf.where(squares > 0.0, squares, tf.ones_like(squares))  # of columns of zeros
-        lengths = as_complex(tf.sqrt(squares))
-        gram = gram / (lengths[:, None] * lengths)
-        zeros = tf.cast(tf.linalg.diag_part(gram) == 0.0, gram.dtype)
-        factor = tf.linalg.adjoint(cholesky(gram + tf.linalg.diag(zeros))) * lengths
-        h, rows = (tf.linalg.triangular_solve(tf.transpose(factor), a) for a in (h, rows))
-        r = tf.linalg.matmul(factor, r)
-    inside = tf.linalg.matmul(tf.math.conj(rows), targets, transpose_b=True)
-    return _Trend(r, rows, tf.linalg.triangular_solve(r, inside, lower=False))

@@ -9,7 +9,8 @@ an autoregression to rounding do. The inverse is known from its first column g (
     g₀ K⁻¹ = L(g) L(g)ᴴ − L(ĝ) L(ĝ)ᴴ,    ĝ₀ = 0,  ĝᵢ = conj(gₙ₋ᵢ),
 
 L(g) being the lower triangular Toeplitz matrix with the first column g, so that products with it
-are convolutions. Vectors are rows here, `[..., n]`, as Fourier transforms take them.
+are convolutions. Vectors are rows here, `[..., n]`, as Fourier transforms take them, and axes of
+several matrices are in front, `[..., n]` of columns, as in a broadcast.
 """
 
 import itertools
@@ -32,19 +33,19 @@ class ToeplitzFactor(NamedTuple):
     """The inverse and the determinant of K = L Lᴴ, and whitened vectors."""
 
     inverse_column: tf.Tensor
-    """The first column of K⁻¹, complex, `[n]`."""
+    """The first column of K⁻¹, complex, `[..., n]`."""
     white: tf.Tensor
-    """`L⁻¹` times each of the vectors, complex, `[S, n]`."""
+    """`L⁻¹` times each of the vectors, complex, `[..., S, n]`."""
     log_det: tf.Tensor
-    """`log|K|`, a real scalar."""
+    """`log|K|`, real, `[...]`."""
 
 
 def factorize(column: tf.Tensor, vectors: tf.Tensor) -> ToeplitzFactor:
     """Factorises K, and whitens vectors on the way. Has no gradient.
 
     Args:
-        column: The first column of K, complex128, `[n]`.
-        vectors: Complex128, `[S, n]`.
+        column: The first column of K, complex128, `[..., n]`.
+        vectors: Complex128, `[..., S, n]`.
 
     Raises:
         NotPositiveDefiniteError: K is not positive definite; as for `cgp.linalg.cholesky` in
@@ -60,13 +61,13 @@ def factorize(column: tf.Tensor, vectors: tf.Tensor) -> ToeplitzFactor:
     column, vectors = tf.convert_to_tensor(column), tf.convert_to_tensor(vectors)
     if native.serves_here(column, vectors):
         inverse, white, log_det = native.op("cgp_toeplitz_factor")(column, vectors)
-        log_det = tf.ensure_shape(log_det, [])
+        log_det = tf.ensure_shape(log_det, column.shape[:-1])
     else:
         inverse, white, log_det = _schur(column, vectors)
     inverse, white = tf.ensure_shape(inverse, column.shape), tf.ensure_shape(white, vectors.shape)
     ok = tf.math.is_finite(log_det)
     white = assert_positive_definite(ok, white, _NOT_POSITIVE)
-    inverse = assert_positive_definite(ok, inverse[None], _NOT_POSITIVE)[0]
+    inverse = assert_positive_definite(ok, inverse[..., None, :], _NOT_POSITIVE)[..., 0, :]
     return ToeplitzFactor(*map(_without_gradient, (inverse, white, log_det)))
 
 
@@ -77,37 +78,37 @@ def _without_gradient(a: tf.Tensor) -> tf.Tensor:
 
 def _schur(column: tf.Tensor, vectors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The recursion of `toeplitz.cpp` by TensorFlow; a log determinant of NaN where it fails."""
-    size, real = tf.shape(column)[0], column.dtype.real_dtype
+    size, real = tf.shape(column)[-1], column.dtype.real_dtype
     after = tf.range(size)
 
     def step(k: tf.Tensor, u: tf.Tensor, v: tf.Tensor, x: tf.Tensor, *sums: tf.Tensor) -> tuple:
         error, log_det, targets, white = sums
-        shifted = tf.where(k > 0, tf.concat([tf.zeros_like(u[:1]), u[:-1]], axis=0), u)
-        reflection = v[k] / shifted[k]
+        shifted = tf.where(k > 0, tf.concat([tf.zeros_like(u[..., :1]), u[..., :-1]], axis=-1), u)
+        reflection = (v[..., k] / shifted[..., k])[..., None]
         share = 1.0 - squared_modulus(reflection)  # NaN or negative: the root is NaN from here on
         root = as_complex(tf.sqrt(share))
         u = (shifted - tf.math.conj(reflection) * v) / root
         v = tf.where(after > k, root * v - reflection * u, tf.zeros_like(v))
         # conj(x) in reverse, its last element at k.
-        turned = tf.roll(tf.math.conj(tf.reverse(x, axis=[0])), k + 1 - size, axis=0)
+        turned = tf.roll(tf.math.conj(tf.reverse(x, axis=[-1])), k + 1 - size, axis=-1)
         x = x - reflection * turned
-        pivot = tf.math.real(u[k])
-        w = targets[:, k] / as_complex(pivot)
+        pivot = tf.math.real(u[..., k])
+        w = targets[..., k] / as_complex(pivot)[..., None]
         white = white.write(k, w)
-        targets = targets - w[:, None] * u
+        targets = targets - w[..., None] * u[..., None, :]
         log_det = log_det + 2.0 * tf.math.log(pivot)
-        return k + 1, u, v, x, error * share, log_det, targets, white
+        return k + 1, u, v, x, error * share[..., 0], log_det, targets, white
 
-    scale = as_complex(tf.sqrt(tf.math.real(column[0])))
-    u = column / scale
+    variance = tf.math.real(column[..., 0])
+    u = column / as_complex(tf.sqrt(variance))[..., None]
     v = tf.where(after > 0, u, tf.zeros_like(u))
-    x = as_complex(tf.cast(after == 0, real))
-    white = tf.TensorArray(column.dtype, size, element_shape=vectors.shape[:1])
-    zero = tf.zeros([], real)
-    state = (tf.constant(0), u, v, x, tf.math.real(column[0]), zero, vectors, white)
+    x = tf.zeros_like(column) + as_complex(tf.cast(after == 0, real))
+    white = tf.TensorArray(column.dtype, size, element_shape=vectors.shape[:-1])
+    state = (tf.constant(0), u, v, x, variance, tf.zeros_like(variance), vectors, white)
     *_, x, error, log_det, _, white = tf.while_loop(lambda k, *_: k < size, step, state)
-    # The steps are rows there, and no numbers change.
-    return x / as_complex(error), tf.linalg.matrix_transpose(white.stack()), log_det
+    steps = white.stack()
+    last = tf.concat([tf.range(1, tf.rank(steps)), [0]], axis=0)  # no numbers change
+    return x / as_complex(error)[..., None], tf.transpose(steps, last), log_det
 
 
 def inverse_rows(inverse_column: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
@@ -147,17 +148,18 @@ def _transform(a: tf.Tensor) -> tf.Tensor:
 
 def times(column: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
     """`K` times each of the vectors, `[..., n]`."""
-    n = tf.shape(column)[0]
-    spectrum = tf.math.real(_transform(tf.concat([0.5 * column[:1], column[1:]], axis=0)))
+    n = tf.shape(column)[-1]
+    halved = tf.concat([0.5 * column[..., :1], column[..., 1:]], axis=-1)
+    spectrum = tf.math.real(_transform(halved))
     product = as_complex(2.0 * spectrum) * _transform(vectors)  # t and its conjugate at −t
     return tf.ensure_shape(tf.signal.ifft(product)[..., :n], vectors.shape)
 
 
 def inverse_times(inverse_column: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
     """`K⁻¹` times each of the vectors, `[..., n]`, by its first column; has its rounding error."""
-    n = tf.shape(inverse_column)[0]
-    zero = tf.zeros_like(inverse_column[:1])
-    turned = tf.concat([zero, tf.math.conj(tf.reverse(inverse_column[1:], axis=[0]))], axis=0)
+    n = tf.shape(inverse_column)[-1]
+    first, others = inverse_column[..., :1], inverse_column[..., 1:]
+    turned = tf.concat([tf.zeros_like(first), tf.math.conj(tf.reverse(others, axis=[-1]))], axis=-1)
 
     def transformed_gram(generator: tf.Tensor) -> tf.Tensor:
         spectrum = _transform(generator)
@@ -166,7 +168,7 @@ def inverse_times(inverse_column: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
 
     of_vectors = _transform(vectors)
     difference = transformed_gram(inverse_column) - transformed_gram(turned)
-    product = tf.signal.ifft(difference)[..., :n] / inverse_column[0]
+    product = tf.signal.ifft(difference)[..., :n] / first
     return tf.ensure_shape(product, vectors.shape)
 
 
@@ -180,16 +182,16 @@ def correlation(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 def diagonal_sums(inverse_column: tf.Tensor) -> tf.Tensor:
-    """The sum over each subdiagonal of K⁻¹, `[n]`, by its first column.
+    """The sum over each subdiagonal of K⁻¹, `[..., n]`, by its first column.
 
     By the formula for the inverse the sum is `Σₘ (n − d − 2 m) g[m + d] conj(g[m]) / g₀`.
     """
-    n = tf.shape(inverse_column)[0]
+    n = tf.shape(inverse_column)[-1]
     numbers = tf.cast(tf.range(n), inverse_column.dtype.real_dtype)
-    pairs = tf.stack([inverse_column, as_complex(numbers) * inverse_column])
-    plain, weighted = tf.unstack(correlation(inverse_column[None], pairs))
+    plain = correlation(inverse_column, inverse_column)
+    weighted = correlation(inverse_column, as_complex(numbers) * inverse_column)
     counts = as_complex(tf.cast(n, numbers.dtype) - numbers)
-    return (counts * plain - 2.0 * weighted) / inverse_column[0]
+    return (counts * plain - 2.0 * weighted) / inverse_column[..., :1]
 
 
 def column_cotangent(subdiagonals: tf.Tensor) -> tf.Tensor:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "op.h"
+#include "parallel.h"
 
 namespace cgp {
 namespace {
@@ -164,24 +165,32 @@ class Schur {
   int64_t order_ = 0, far_ = 0;
 };
 
+// Of each matrix of a batch.
 struct ToeplitzFactor {
   static void run(Call& call) {
-    const auto column = call.input<C>(0), vectors = call.input<C>(1);
-    require(column.shape.size() == 1 && vectors.shape.size() == 2 && column.size() > 0 &&
-                vectors.axis(1) == column.size(),
+    const auto columns = call.input<C>(0), vectors = call.input<C>(1);
+    const size_t axes = columns.shape.size() - 1;
+    const int64_t n = columns.axis(-1);
+    require(vectors.shape.size() == axes + 2 && vectors.axis(-1) == n && n > 0 &&
+                std::equal(columns.shape.begin(), columns.shape.end() - 1, vectors.shape.begin()),
             "the vectors do not fit the column");
-    const auto inverse = call.output<C>(0, column.shape), white = call.output<C>(1, vectors.shape);
-    double& log_det = *call.output<double>(2, {}).data;
-    log_det = std::numeric_limits<double>::quiet_NaN();
-    try {
-      Schur schur(column, vectors);
-      schur.run(white.data);
-      schur.write_inverse(inverse.data);
-      log_det = schur.log_det();
-    } catch (const Indefinite&) {  // the log determinant says so
-      std::fill_n(inverse.data, inverse.size(), C{log_det, log_det});
-      std::fill_n(white.data, white.size(), C{log_det, log_det});
-    }
+    const int64_t count = vectors.axis(-2), size = count * n;
+    const auto inverses = call.output<C>(0, columns.shape), white = call.output<C>(1, vectors.shape);
+    const auto log_dets = call.output<double>(2, without_last(columns.shape, 1));
+    for_each(size_of(columns.shape, 0, axes), n * n, [&](int64_t i) {
+      C *const inverse = inverses.data + i * n, *const whitened = white.data + i * size;
+      double& log_det = log_dets.data[i];
+      try {
+        Schur schur({columns.data + i * n, {n}}, {vectors.data + i * size, {count, n}});
+        schur.run(whitened);
+        schur.write_inverse(inverse);
+        log_det = schur.log_det();
+      } catch (const Indefinite&) {  // the log determinant says so
+        log_det = std::numeric_limits<double>::quiet_NaN();
+        std::fill_n(inverse, n, C{log_det, log_det});
+        std::fill_n(whitened, size, C{log_det, log_det});
+      }
+    });
   }
 };
 
