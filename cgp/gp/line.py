@@ -18,18 +18,15 @@ are correlations. Memory is O(n) for n samples, and O(n k) where k of them are m
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import Form, SecondMoments
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.structured_covariance import Trend, log_density, trend_of
+from cgp.gp.structured_covariance import Trend, log_density, refined, trend_of
 from cgp.linalg import cholesky, log_det, solve, toeplitz
 from cgp.linalg.arguments import as_complex, squared_modulus
 
-_MOST_REFINEMENTS = 8
-_REFINED = 1e-8  # the last change of a solution, relative to it: its square is below rounding
 _ROWS = 16  # of missing samples, whose correlations are computed at once
 
 
@@ -108,19 +105,10 @@ class LineCovariance:
             filled = self.filled(vectors)
             return self._kept(toeplitz.inverse_times(self._inverse_column, filled))
 
-        def refine(count: tf.Tensor, error: tf.Tensor, solution: tf.Tensor) -> tuple:
-            residual = self._kept(vectors - toeplitz.times(self._column, solution))
-            change = apply_inverse(residual)
-            squares = _squared_lengths(change) / tf.maximum(_squared_lengths(solution), tiny)
-            return count + 1, tf.sqrt(tf.reduce_max(squares)), solution + change
+        def times(vectors: tf.Tensor) -> tf.Tensor:
+            return self._kept(toeplitz.times(self._column, vectors))
 
-        def goes_on(count: tf.Tensor, error: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
-            return (count < _MOST_REFINEMENTS) & (error > _REFINED)
-
-        first = apply_inverse(vectors)
-        tiny = tf.constant(np.finfo(np.float64).tiny, first.dtype.real_dtype)
-        start = tf.constant(0), tf.constant(np.inf, tiny.dtype), first
-        return tf.while_loop(goes_on, refine, start)[2]
+        return refined(apply_inverse, times, self._kept(vectors))
 
     def diagonal(self) -> tf.Tensor:
         """The diagonal of `K_OO⁻¹`, real, `[n]`; zero where samples are missing."""
@@ -151,11 +139,6 @@ class LineCovariance:
 
         count, start = tf.shape(white)[0], (tf.constant(0), sums)
         return tf.while_loop(lambda first, _: first < count, subtract, start)[1]
-
-
-def _squared_lengths(vectors: tf.Tensor) -> tf.Tensor:
-    """The squared lengths of vectors, `[...]`."""
-    return tf.reduce_sum(squared_modulus(vectors), axis=-1)
 
 
 class _Gaps(NamedTuple):

@@ -8,11 +8,15 @@ solves systems, and its cotangent reaches the parameters that it is made of. The
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.gp.signal_plus_noise import orthonormal
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import squared_modulus
+
+_MOST_REFINEMENTS = 8
+_REFINED = 1e-8  # the last change of a solution, relative to it: its square is below rounding
 
 
 class StructuredCovariance(Protocol):
@@ -62,6 +66,8 @@ def log_density(
         return tf.raw_ops.PreventGradient(input=cotangent, message=message)
 
     def evaluate(*arguments: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        # A tape would record all that follows, and keep its arrays.
+        arguments = tuple(map(tf.stop_gradient, arguments))
         parameters, vectors = (
             arguments[: -len(vector_arguments)],
             arguments[-len(vector_arguments) :],
@@ -97,6 +103,33 @@ def log_density(
 
     vector_arguments = (targets,) if basis is None else (targets, basis)
     return tf.custom_gradient(evaluate)(*parameters, *vector_arguments)
+
+
+def refined(
+    inverse_times: Callable[[tf.Tensor], tf.Tensor],
+    times: Callable[[tf.Tensor], tf.Tensor],
+    vectors: tf.Tensor,
+) -> tf.Tensor:
+    """Solutions of systems by iterative refinement, of an inverse that has more rounding than K.
+
+    Refined until the solutions, `[S, ...]`, have settled; `times` is K times vectors.
+    """
+    first = inverse_times(vectors)
+    axes = range(1, first.shape.rank)
+    tiny = tf.constant(np.finfo(np.float64).tiny, first.dtype.real_dtype)
+
+    def refine(count: tf.Tensor, error: tf.Tensor, solution: tf.Tensor) -> tuple:
+        change = inverse_times(vectors - times(solution))
+        squares = (tf.reduce_sum(squared_modulus(a), axis=axes) for a in (change, solution))
+        of_change, of_solution = squares
+        share = of_change / tf.maximum(of_solution, tiny)
+        return count + 1, tf.sqrt(tf.reduce_max(share)), solution + change
+
+    def goes_on(count: tf.Tensor, error: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+        return (count < _MOST_REFINEMENTS) & (error > _REFINED)
+
+    start = tf.constant(0), tf.constant(np.inf, tiny.dtype), first
+    return tf.while_loop(goes_on, refine, start)[2]
 
 
 class Trend(NamedTuple):
