@@ -26,7 +26,7 @@ from cgp.clock import Clock
 from cgp.comparison import Comparison, compare
 from cgp.distributions import ComplexNormal
 from cgp.frames import to_frame, to_xarray
-from cgp.gp import ExactGP, RecursiveGP, StateSpaceGP, means
+from cgp.gp import ExactGP, GridGP, RecursiveGP, StateSpaceGP, means
 from cgp.layers import KalmanFilter, RecursiveLeastSquares
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.training import (
@@ -47,6 +47,7 @@ __all__ = [
     "ComplexNormal",
     "ExactGP",
     "Functional",
+    "GridGP",
     "KalmanFilter",
     "Model",
     "NotPositiveDefiniteError",

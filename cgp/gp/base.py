@@ -391,7 +391,9 @@ class GaussianProcess(Parameterized, Model):
         """Makes the model that `get_config` describes."""
         revive = keras.saving.deserialize_keras_object
         arguments = {**config, **{name: revive(config[name]) for name in ("kernel", "mean")}}
-        arguments["noise_pseudo_variance"] = complex_from_config(config["noise_pseudo_variance"])
+        if "noise_pseudo_variance" in config:
+            pseudo_variance = config["noise_pseudo_variance"]
+            arguments["noise_pseudo_variance"] = complex_from_config(pseudo_variance)
         if isinstance(config.get("likelihood"), Mapping):
             arguments["likelihood"] = from_registered_config(config["likelihood"])
         return cls(**arguments)

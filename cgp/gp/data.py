@@ -28,6 +28,27 @@ class Line(NamedTuple):
     """The numbers of the samples that are missing, of all series, int32, `[k]`; None for none."""
 
 
+class Grid(NamedTuple):
+    """The cells of a grid, which samples are in C order (see `cgp.gp.grid`)."""
+
+    axes: tuple[tf.Tensor, ...]
+    """The coordinates of each axis, real, `[n_i]`."""
+    step: tf.Tensor | None = None
+    """The step of the longest axis where its matrix is Toeplitz, real, scalar; None elsewhere."""
+    missing: tf.Tensor | None = None
+    """The numbers of the missing cells, int32, `[k]`; None for none."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of coordinates of each axis."""
+        return [axis.shape[0] for axis in self.axes]
+
+    @property
+    def longest(self) -> int:
+        """The number of the longest axis."""
+        return self.sizes.index(max(self.sizes))
+
+
 class Data(NamedTuple):
     """Inputs and targets of B series under one batch axis, whatever batch axes they came with.
 
@@ -49,6 +70,8 @@ class Data(NamedTuple):
     """What each sample measures of the signal."""
     line: Line | None = None
     """The line that the samples are on; None for other data."""
+    grid: Grid | None = None
+    """The grid whose cells the samples are; None for other data."""
 
     @property
     def is_single(self) -> bool:
@@ -69,9 +92,12 @@ class Data(NamedTuple):
         """The data with further samples missing in all series, bool `[N]`; not in graphs."""
         nothing = tf.constant(np.nan, self.z.dtype)
         data = self._replace(z=tf.where(samples[None], nothing, self.z))
-        if self.line is None:
-            return data
-        return data._replace(line=self.line._replace(missing=tf.constant(data.missing_numbers())))
+        missing = tf.constant(data.missing_numbers())
+        if data.line is not None:
+            return data._replace(line=data.line._replace(missing=missing))
+        if data.grid is not None:
+            return data._replace(grid=data.grid._replace(missing=missing))
+        return data
 
     def missing_numbers(self) -> np.ndarray:
         """The numbers of the samples that all series miss, if they miss the same, int32, `[k]`."""
@@ -195,16 +221,21 @@ def as_line(data: Data) -> Data:
     is_plain = data.noise.is_common and data.is_of_values and int(data.covariance_count) == 1
     if not (is_plain and dimensions == 1 and count >= _FEWEST):
         return data
-    missing, x = data.missing_numbers(), data.x[0, :, 0].numpy()
-    distances = x - x[0]  # of dates too large for their steps they show the rounding
-    step = distances[-1] / (count - 1)
-    rounding = 1e-11 * abs(step) + 8.0 * np.finfo(x.dtype).eps * abs(distances[-1])
-    is_regular = np.all(np.abs(distances - step * np.arange(count)) <= rounding)
+    missing, step = data.missing_numbers(), step_of_line(data.x[0, :, 0].numpy())
     few = len(missing) <= min(_MOST_MISSING, _LARGEST_SHARE_MISSING * count)
-    if not is_regular or step == 0.0 or not few:
+    if step is None or not few:
         return data
     numbers = tf.constant(missing) if len(missing) else None
     return data._replace(line=Line(tf.constant([step], data.x.dtype), numbers))
+
+
+def step_of_line(x: np.ndarray) -> float | None:
+    """The step of positions `[n]` that are equally spaced but for rounding; None for others."""
+    distances = x - x[0]  # of dates too large for their steps they show the rounding
+    step = float(distances[-1] / (len(x) - 1))
+    rounding = 1e-11 * abs(step) + 8.0 * np.finfo(x.dtype).eps * abs(distances[-1])
+    is_regular = np.all(np.abs(distances - step * np.arange(len(x))) <= rounding)
+    return step if is_regular and step != 0.0 else None
 
 
 def flattened(a: tf.Tensor, event_rank: int) -> tf.Tensor:

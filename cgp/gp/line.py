@@ -186,7 +186,9 @@ class ConditionedLine(NamedTuple):
     """The variance of a sample, noise included, a real scalar."""
     solution: tf.Tensor
     """`P y`, `[S, n]`."""
-    trend: Trend | None
+    trend: Trend | None = None
+    coefficients: tf.Tensor | None = None
+    """The coefficients of the trend, `[q, S]`."""
 
     @property
     def total_variance(self) -> tf.Tensor:
@@ -197,9 +199,9 @@ class ConditionedLine(NamedTuple):
     def mean(self, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
         """The posterior mean without the mean function; arguments as for `Conditioned`."""
         mean = tf.linalg.matmul(cross, tf.transpose(self.solution), adjoint_a=True)
-        if basis is None or self.trend is None:
+        if basis is None or self.coefficients is None:
             return mean
-        return mean + tf.linalg.matmul(basis, self.trend.coefficients)
+        return mean + tf.linalg.matmul(basis, self.coefficients)
 
     def _solved(self, cross: tf.Tensor) -> tf.Tensor:
         """K⁻¹ k, `[1, n, m]`."""
@@ -260,7 +262,8 @@ def condition(process: SignalPlusNoise, data: Data, inverse_column: tf.Tensor) -
     line = LineCovariance(column, inverse_column, missing)
     variance = tf.math.real(column[0])
     if basis is None:
-        return ConditionedLine(form, line, variance, line.solve(targets), None)
-    trend = trend_of(line.solve, targets, basis)
-    fitted = tf.linalg.matmul(trend.coefficients, basis, transpose_a=True)
-    return ConditionedLine(form, line, variance, line.solve(targets - fitted), trend)
+        return ConditionedLine(form, line, variance, line.solve(targets))
+    trend = trend_of(line.solve, basis)
+    coefficients = trend.coefficients(targets)
+    residual = targets - tf.linalg.matmul(coefficients, basis, transpose_a=True)
+    return ConditionedLine(form, line, variance, line.solve(residual), trend, coefficients)

@@ -11,7 +11,8 @@ where the last term is the uncertainty of the trend (Rasmussen & Williams, 2006,
 """
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -23,7 +24,6 @@ from cgp.gp import line
 from cgp.gp.data import Data
 from cgp.gp.line import ConditionedLine
 from cgp.gp.noise import SampleNoise
-from cgp.gp.outputs import by_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened, dual, projected_precision, whiten
 from cgp.linalg import semidefinite_factor
 from cgp.linalg.arguments import ArrayLike, as_numbers, squared_modulus
@@ -159,7 +159,97 @@ class Posterior(ComplexNormal):
         return semidefinite_factor(self._joint(), self._scale())
 
 
-class PosteriorOfOutputs(ComplexNormal):
+class ShapedPosterior(ComplexNormal):
+    """The posterior of M values in an array: a sample is `[..., *shape]`, and so are moments.
+
+    The covariance and its factor are of all values in one vector, `[..., M, M]`, in C order.
+
+    Args:
+        vector: The posterior of the M values.
+        shape: The shape of the array; −1 for an axis that follows from M.
+    """
+
+    def __init__(self, vector: ComplexNormal, shape: Sequence[int]):
+        self.vector, self._shape = vector, tuple(shape)
+
+    def _shaped(self, a: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(a, tf.concat([tf.shape(a)[:-1], self._shape], axis=0))
+
+    @property
+    def is_proper(self) -> bool:
+        """Whether the pseudo-covariance is zero."""
+        return self.vector.is_proper
+
+    def mean(self) -> tf.Tensor:
+        """The mean of each value, complex."""
+        return self._shaped(self.vector.mean())
+
+    def variance(self) -> tf.Tensor:
+        """The variance of each value, real."""
+        return self._shaped(self.vector.variance())
+
+    def pseudo_variance(self) -> tf.Tensor:
+        """The pseudo-variance of each value, complex; zero if proper."""
+        return self._shaped(self.vector.pseudo_variance())
+
+    def covariance(self) -> tf.Tensor:
+        """The covariance of all values, `[..., M, M]`, computed at the first call."""
+        return self.vector.covariance()
+
+    def pseudo_covariance(self) -> tf.Tensor:
+        """The pseudo-covariance of all values, `[..., M, M]`, computed at the first call."""
+        return self.vector.pseudo_covariance()
+
+    @property
+    def chol(self) -> tf.Tensor:
+        """The factor of the covariance of all values."""
+        return self.vector.chol
+
+    @property
+    def batch_shape(self) -> tf.TensorShape:
+        """The static batch shape."""
+        return self.vector.batch_shape
+
+    @property
+    def event_shape(self) -> tf.TensorShape:
+        """The static shape of a sample."""
+        size = self.vector.event_shape[0]
+        others = math.prod(axis for axis in self._shape if axis != -1)
+        first = None if size is None else size // others
+        return tf.TensorShape([first if axis == -1 else axis for axis in self._shape])
+
+    def batch_shape_tensor(self) -> tf.Tensor:
+        """The batch shape as a tensor, int32."""
+        return self.vector.batch_shape_tensor()
+
+    def event_shape_tensor(self) -> tf.Tensor:
+        """The shape of a sample as a tensor, int32."""
+        return tf.shape(self.mean())[-len(self._shape) :]
+
+    def log_prob(self, value: ArrayLike) -> tf.Tensor:
+        """The log density of values `[..., *shape]`; errors as for a `ComplexNormal`."""
+        value, axes = tf.convert_to_tensor(as_numbers(value, "value")), len(self._shape)
+        if not value.shape[-axes:].is_compatible_with(self.event_shape):
+            shape = ", ".join(map(str, self.event_shape))
+            raise ValueError(f"value must be [..., {shape}], got shape {value.shape}")
+        return self.vector.log_prob(tf.reshape(value, [*value.shape[:-axes], -1]))
+
+    def sample(self, sample_shape: ArrayLike = (), seed: ArrayLike | None = None) -> tf.Tensor:
+        """Random samples, `sample_shape + [..., *shape]`; arguments as for a `ComplexNormal`."""
+        return self._shaped(self.vector.sample(sample_shape, seed))
+
+    def entropy(self) -> tf.Tensor:
+        """The differential entropy, real, batch-shaped."""
+        return self.vector.entropy()
+
+    def kl_divergence(self, other: ComplexNormal) -> tf.Tensor:
+        """The Kullback-Leibler divergence from another posterior of this shape, batch-shaped."""
+        if not isinstance(other, ShapedPosterior):
+            raise TypeError(f"other must be a {type(self).__name__}, got {type(other).__name__}")
+        return self.vector.kl_divergence(other.vector)
+
+
+class PosteriorOfOutputs(ShapedPosterior):
     """The posterior of P outputs at M points: a sample is `[..., M, P]`, and so are moments.
 
     The covariance and its factor are of all values in one vector, `[..., M P, M P]`, the outputs of
@@ -171,35 +261,8 @@ class PosteriorOfOutputs(ComplexNormal):
     """
 
     def __init__(self, vector: ComplexNormal, outputs: int):
-        self.vector, self.outputs = vector, outputs
-
-    def _by_output(self, a: tf.Tensor) -> tf.Tensor:
-        return by_outputs(a, self.outputs)
-
-    @property
-    def is_proper(self) -> bool:
-        """Whether the pseudo-covariance is zero."""
-        return self.vector.is_proper
-
-    def mean(self) -> tf.Tensor:
-        """The mean of each output, complex, `[..., M, P]`."""
-        return self._by_output(self.vector.mean())
-
-    def variance(self) -> tf.Tensor:
-        """The variance of each output, real, `[..., M, P]`."""
-        return self._by_output(self.vector.variance())
-
-    def pseudo_variance(self) -> tf.Tensor:
-        """The pseudo-variance of each output, complex, `[..., M, P]`; zero if proper."""
-        return self._by_output(self.vector.pseudo_variance())
-
-    def covariance(self) -> tf.Tensor:
-        """The covariance of all values, `[..., M P, M P]`, computed at the first call."""
-        return self.vector.covariance()
-
-    def pseudo_covariance(self) -> tf.Tensor:
-        """The pseudo-covariance of all values, `[..., M P, M P]`, computed at the first call."""
-        return self.vector.pseudo_covariance()
+        super().__init__(vector, [-1, outputs])
+        self.outputs = outputs
 
     def output_covariance(self) -> tf.Tensor:
         """The covariance of the outputs of each point, `[..., M, P, P]`."""
@@ -215,54 +278,6 @@ class PosteriorOfOutputs(ComplexNormal):
         sides = [points, self.outputs]
         blocks = tf.reshape(a, tf.concat([tf.shape(a)[:-2], sides, sides], axis=0))
         return tf.einsum("...mpmq->...mpq", blocks)
-
-    @property
-    def chol(self) -> tf.Tensor:
-        """The factor of the covariance of all values."""
-        return self.vector.chol
-
-    @property
-    def batch_shape(self) -> tf.TensorShape:
-        """The static batch shape."""
-        return self.vector.batch_shape
-
-    @property
-    def event_shape(self) -> tf.TensorShape:
-        """The static shape of a sample, `[M, P]`."""
-        size = self.vector.event_shape[0]
-        return tf.TensorShape([None if size is None else size // self.outputs, self.outputs])
-
-    def batch_shape_tensor(self) -> tf.Tensor:
-        """The batch shape as a tensor, int32."""
-        return self.vector.batch_shape_tensor()
-
-    def event_shape_tensor(self) -> tf.Tensor:
-        """The shape of a sample as a tensor, int32, `[2]`."""
-        return tf.shape(self.mean())[-2:]
-
-    def log_prob(self, value: ArrayLike) -> tf.Tensor:
-        """The log density of values `[..., M, P]`; errors as for a `ComplexNormal`."""
-        value = tf.convert_to_tensor(as_numbers(value, "value"))
-        if not value.shape[-2:].is_compatible_with(self.event_shape):
-            raise ValueError(
-                f"value must be [..., {self.event_shape[0]}, {self.outputs}], got shape "
-                f"{value.shape}"
-            )
-        return self.vector.log_prob(tf.reshape(value, [*value.shape[:-2], -1]))
-
-    def sample(self, sample_shape: ArrayLike = (), seed: ArrayLike | None = None) -> tf.Tensor:
-        """Random samples, `sample_shape + [..., M, P]`; arguments as for a `ComplexNormal`."""
-        return self._by_output(self.vector.sample(sample_shape, seed))
-
-    def entropy(self) -> tf.Tensor:
-        """The differential entropy, real, batch-shaped."""
-        return self.vector.entropy()
-
-    def kl_divergence(self, other: ComplexNormal) -> tf.Tensor:
-        """The Kullback-Leibler divergence from another posterior of outputs, batch-shaped."""
-        if not isinstance(other, PosteriorOfOutputs):
-            raise TypeError(f"other must be of outputs too, got {type(other).__name__}")
-        return self.vector.kl_divergence(other.vector)
 
 
 def condition(

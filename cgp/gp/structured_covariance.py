@@ -139,8 +139,11 @@ class Trend(NamedTuple):
     """R, `[q, q]`, upper triangular."""
     rows: tf.Tensor
     """K⁻¹ H R⁻¹, transposed, `[q, n]`."""
-    coefficients: tf.Tensor
-    """`[q, S]`."""
+
+    def coefficients(self, targets: tf.Tensor) -> tf.Tensor:
+        """The coefficients of targets `[S, n]` by generalised least squares, `[q, S]`."""
+        inside = tf.linalg.matmul(tf.math.conj(self.rows), targets, transpose_b=True)
+        return tf.linalg.triangular_solve(self.r, inside, lower=False)
 
     def uncertainty(self, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
         """U of `cgp.gp.posterior`, `[1, q, m]`, from covariances with new points `[1, n, m]`."""
@@ -154,10 +157,8 @@ class Trend(NamedTuple):
         return tf.linalg.triangular_solve(self.r, h, lower=False, adjoint=True) - explained
 
 
-def trend_of(
-    solve: Callable[[tf.Tensor], tf.Tensor], targets: tf.Tensor, basis: tf.Tensor
-) -> Trend:
-    """The trend by Cholesky QR twice in the inner product of K⁻¹ (see `orthonormal`)."""
+def trend_of(solve: Callable[[tf.Tensor], tf.Tensor], basis: tf.Tensor) -> Trend:
+    """The trend of a basis by Cholesky QR twice, with inner products of K⁻¹ (see `orthonormal`)."""
     h, rows = basis, solve(basis)
     r = tf.eye(tf.shape(basis)[0], dtype=basis.dtype)
     for _ in range(2):
@@ -171,5 +172,4 @@ def trend_of(
         factor = tf.linalg.adjoint(cholesky(gram + tf.linalg.diag(zeros))) * lengths
         h, rows = (tf.linalg.triangular_solve(tf.transpose(factor), a) for a in (h, rows))
         r = tf.linalg.matmul(factor, r)
-    inside = tf.linalg.matmul(tf.math.conj(rows), targets, transpose_b=True)
-    return Trend(r, rows, tf.linalg.triangular_solve(r, inside, lower=False))
+    return Trend(r, rows)

@@ -15,6 +15,7 @@ Cells S that are missing are a Schur complement, as in `cgp.gp.line`: with P = K
     K_OO⁻¹ = P − P_:S P_SS⁻¹ P_S:,    log|K_OO| = log|K| + log|P_SS|.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,6 +39,10 @@ class Eigenvalues:
     def inverse_times(self, a: tf.Tensor) -> tf.Tensor:
         """`K⁻¹` times arrays in the basis."""
         return a / tf.cast(self._values, a.dtype)
+
+    def solve(self, a: tf.Tensor) -> tf.Tensor:
+        """`K⁻¹` times arrays in the basis."""
+        return self.inverse_times(a)
 
     def whitened(self, a: tf.Tensor) -> tf.Tensor:
         """Arrays in the basis, with inner products of K⁻¹."""
@@ -73,6 +78,11 @@ class Lines:
     def inverse_times(self, a: tf.Tensor) -> tf.Tensor:
         """`K⁻¹` times arrays in the basis, with the rounding of the inverse."""
         return toeplitz.inverse_times(self._inverse_columns, a)
+
+    def solve(self, a: tf.Tensor) -> tf.Tensor:
+        """`K⁻¹` times arrays in the basis, refined."""
+        times = functools.partial(toeplitz.times, self._columns)
+        return refined(self.inverse_times, times, a)
 
     def whitened(self, a: tf.Tensor) -> tf.Tensor:
         """Arrays in the basis, with inner products of K⁻¹."""
@@ -154,12 +164,17 @@ class GridCovariance:
         covariance.white = covariance.rows(white)
         return covariance
 
-    # --- arrays of cells, and the basis of the eigenvectors ---------------------------------------
+    # --- arrays of cells, and the basis of the eigenvectors --------------------------------------
 
     @property
     def count(self) -> int:
         """The number of cells, the missing ones included."""
         return math.prod(self.sizes)
+
+    @property
+    def rows_at_once(self) -> int:
+        """The number of arrays of all cells that are in work at once."""
+        return max(1, _ELEMENTS // self.count)
 
     def cells(self, rows: tf.Tensor) -> tf.Tensor:
         """Rows as arrays of cells."""
@@ -196,7 +211,7 @@ class GridCovariance:
         ]
         return self._outer(factors)
 
-    # --- systems ----------------------------------------------------------------------------------
+    # --- systems ---------------------------------------------------------------------------------
 
     def solve(self, rows: tf.Tensor) -> tf.Tensor:
         """`K⁻¹` times rows, zero where cells are missing."""
@@ -207,17 +222,17 @@ class GridCovariance:
 
     def _inverse_times(self, cells: tf.Tensor) -> tf.Tensor:
         solution = self.spectrum.inverse_times(self.to_basis(self._filled(cells)))
-        return self._kept(self.from_basis(solution))
+        return self.kept(self.from_basis(solution))
 
     def _times(self, cells: tf.Tensor) -> tf.Tensor:
         a = self.to_basis(cells)
         eigenvalues = self._outer(self.values)[..., None]
         product = as_complex(eigenvalues) * self.spectrum.line_times(a) + as_complex(self.noise) * a
-        return self._kept(self.from_basis(product))
+        return self.kept(self.from_basis(product))
 
-    # --- missing cells ----------------------------------------------------------------------------
+    # --- missing cells ---------------------------------------------------------------------------
 
-    def _kept(self, cells: tf.Tensor) -> tf.Tensor:
+    def kept(self, cells: tf.Tensor) -> tf.Tensor:
         """Arrays with zeros where cells are missing."""
         if self._missing is None:
             return cells
@@ -245,9 +260,9 @@ class GridCovariance:
         columns = tf.scatter_nd(self._missing[:, None], tf.transpose(values), shape)
         return self.cells(tf.transpose(columns))
 
-    def _blocks(self, add: Callable[[Any, tf.Tensor, tf.Tensor], Any], start: Any) -> Any:
+    def blocks_of_missing(self, add: Callable[[Any, tf.Tensor, tf.Tensor], Any], start: Any) -> Any:
         """Adds up blocks of missing cells: `add(total, first, last)`, from `start` on."""
-        count, size = tf.size(self._missing), max(1, _ELEMENTS // self.count)
+        count, size = tf.size(self._missing), self.rows_at_once
 
         def step(first: tf.Tensor, total: Any) -> tuple[tf.Tensor, Any]:
             last = tf.minimum(first + size, count)
@@ -259,14 +274,12 @@ class GridCovariance:
         """The factor of P_SS, `[k, k]`."""
         count = tf.size(missing)
 
-        def write(rows: tf.TensorArray, first: tf.Tensor, last: tf.Tensor) -> tf.TensorArray:
+        def rows_of_block(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
             units = tf.one_hot(tf.range(first, last), count, dtype=self._dtype)
             columns = self.spectrum.inverse_times(self.to_basis(self._scattered(units)))
-            block = tf.math.conj(self._at_missing(self.from_basis(columns)))
-            return rows.scatter(tf.range(first, last), block)
+            return tf.math.conj(self._at_missing(self.from_basis(columns)))
 
-        rows = tf.TensorArray(self._dtype, count, element_shape=[None])
-        block = self._blocks(write, rows).stack()
+        block = in_blocks(rows_of_block, count, self.rows_at_once, [None], self._dtype)
         block = tf.ensure_shape(block, [missing.shape[0], missing.shape[0]])
         return cholesky(0.5 * (block + tf.linalg.adjoint(block)))
 
@@ -282,7 +295,7 @@ class GridCovariance:
         scattered = self._scattered(tf.transpose(inverse_rows))
         return self.spectrum.inverse_times(self.to_basis(scattered))
 
-    # --- cotangents -------------------------------------------------------------------------------
+    # --- cotangents ------------------------------------------------------------------------------
 
     def cotangents(self, total: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> list[tf.Tensor]:
         """The cotangents of the matrices and of the noise, as of a `StructuredCovariance`."""
@@ -294,7 +307,7 @@ class GridCovariance:
                 white = self.white_columns(first, last)
                 return [a + b for a, b in zip(total, self._contracted(white, white), strict=True)]
 
-            of_missing = self._blocks(add, [tf.zeros_like(a) for a in pairs])
+            of_missing = self.blocks_of_missing(add, [tf.zeros_like(a) for a in pairs])
             pairs = [a + total * b for a, b in zip(pairs, of_missing, strict=True)]
         of_precision = self._contracted_precision()
         *axes, noise = (total * p - a for p, a in zip(of_precision, pairs, strict=True))
@@ -347,15 +360,39 @@ class GridCovariance:
         return [*contracted, tf.cast(tf.reduce_sum(trace), self._dtype)]
 
 
+def in_blocks(
+    rows_of: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    count: tf.Tensor | int,
+    size: int,
+    shape: Sequence[int | None],
+    dtype: tf.DType,
+) -> tf.Tensor:
+    """Rows `[count, *shape]`, of which a function computes those from one number to before another.
+
+    So many of them are computed at once.
+    """
+
+    def write(first: tf.Tensor, rows: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        last = tf.minimum(first + size, count)
+        return last, rows.scatter(tf.range(first, last), rows_of(first, last))
+
+    rows = tf.TensorArray(dtype, count, element_shape=shape)
+    start = tf.constant(0), rows
+    return tf.while_loop(lambda first, _: first < count, write, start)[1].stack()
+
+
 def times_along(matrix: tf.Tensor, a: tf.Tensor, axis: int) -> tf.Tensor:
     """The product of a matrix `[m, n]` with each vector along an axis of `a`, `[…, n, …]`."""
-    before, after = a.shape[1:axis].as_list(), a.shape[axis + 1 :].as_list()
-    rows = tf.reshape(a, [-1, matrix.shape[1], math.prod(after)])
+    shape = [size if size is not None else tf.shape(a)[i] for i, size in enumerate(a.shape)]
+    size = tf.shape(matrix)[0] if matrix.shape[0] is None else matrix.shape[0]
+    before, after = shape[:axis], shape[axis + 1 :]
     if after:
+        rows = tf.reshape(a, [-1, shape[axis], math.prod(after)])
         product = tf.linalg.matmul(matrix, rows)
     else:  # one product in place of many
-        product = tf.linalg.matmul(rows[..., 0], matrix, transpose_b=True)  # not conjugated
-    return tf.reshape(product, [-1, *before, matrix.shape[0], *after])
+        rows = tf.reshape(a, [-1, shape[axis]])
+        product = tf.linalg.matmul(rows, matrix, transpose_b=True)  # not conjugated
+    return tf.reshape(product, [*before, size, *after])
 
 
 def _axis_first(a: tf.Tensor, axis: int) -> tf.Tensor:
