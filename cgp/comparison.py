@@ -15,7 +15,7 @@ from cgp.distributions.marginals import (
     mixture,
     normalized_innovation_squared,
 )
-from cgp.gp import ExactGP
+from cgp.gp import ExactGP, GridGP
 from cgp.gp.data import as_inputs_and_targets, check_labels
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.noise import NoiseArguments
@@ -41,6 +41,7 @@ _HEADS = {
 # question. Densities do not always say so: they hardly tell models apart whose errors are far below
 # the least noise that a fit assumes.
 _LARGEST_EXCESS_ERROR_DB = 10.0
+_MOST_CELLS = 500  # of a grid, left out of a fit
 _CHANCE = 3.0  # standard errors of the mean of squared errors over predicted variances
 
 
@@ -192,8 +193,9 @@ def compare(
     flexible, and BIC corrects for that where there are many data. Cross-validation measures
     prediction: each of the folds is left out of a fit of its own, from the values of the full fit,
     and predicted. Of inputs in one dimension each of K folds has every K-th point, except the first
-    and the last point, which would be extrapolated; of others the points are drawn. Of several
-    outputs a fold has such points of each output, at other places than of the output before it.
+    and the last point, which would be extrapolated; of others the points are drawn, of a grid at
+    most 500 cells. Of several outputs a fold has such points of each output, at other places than
+    of the output before it.
 
     The weights are from stacking: the mixture of the predictions in cross-validation has the
     highest log density (Yao, Vehtari, Simpson & Gelman, Bayesian Analysis 13, 2018). A model that
@@ -207,8 +209,8 @@ def compare(
 
     Args:
         models: `ExactGP` or `StateSpaceGP` by name, all of one signal or of the same number of
-            outputs. Each is compiled with `LBFGS` if it has not been compiled, and left fitted to
-            all data.
+            outputs; or `GridGP`, all of them. Each is compiled with `LBFGS` if it has not been
+            compiled, and left fitted to all data.
         x: Inputs, as for `fit`.
         z: Complex targets, as for `fit`.
         missing: Bool, broadcast against z: True where missing.
@@ -256,15 +258,20 @@ def compare(
     check_whole(folds, "folds", least=2)
     check_labels(x, z, missing, NoiseArguments(noise_variance, noise_groups), outputs=outputs)
     targets = np.array(as_observations(z, missing, "complex128", promote=True))
-    as_inputs_and_targets(x, targets, None, "float64", outputs)  # may refuse them
+    is_grid = any(isinstance(model, GridGP) for model in models.values())
+    if not is_grid:
+        as_inputs_and_targets(x, targets, None, "float64", outputs)  # may refuse them
     if not np.nansum(np.abs(targets)) > 0:
         raise ValueError(
             "the targets are all zero or missing: errors relative to them have no size"
         )
     noise: dict[str, Any] = {"noise_variance": noise_variance, "noise_groups": noise_groups}
-    samples = targets.shape[-1 if outputs is None else -2 :]
+    if is_grid:
+        left_out = _folds_of_grid(_checked_grid(models, x, targets), targets, folds, seed)
+    else:
+        left_out = _folds(np.asarray(x, float), targets, folds, seed, outputs)
+    samples = left_out.shape[1:]
     noise = {name: np.broadcast_to(a, samples) for name, a in noise.items() if a is not None}
-    left_out = _folds(np.asarray(x, float), targets, folds, seed, outputs)
     shown = 1 if where_watched(verbose) else 0
     bar = keras.utils.Progbar(len(models), verbose=shown, unit_name="model")
     fit_scores: dict[str, dict[str, Any]] = {}
@@ -330,7 +337,9 @@ def _checked_outputs(models: Mapping[str, MaximumLikelihoodGP]) -> int | None:
         if not isinstance(name, str):
             raise TypeError(f"the name of a model must be a string, got {name!r}")
         if not isinstance(model, MaximumLikelihoodGP):
-            raise TypeError(f"the model {name!r} must be an ExactGP or StateSpaceGP, got {model!r}")
+            raise TypeError(
+                f"the model {name!r} must be an ExactGP, StateSpaceGP or GridGP, got {model!r}"
+            )
     names = {model.kernel.outputs: name for name, model in models.items()}
     if len(names) > 1:
         counts = (f"{name!r} has {count or 'one signal'}" for count, name in names.items())
@@ -348,6 +357,28 @@ def _checked_outputs(models: Mapping[str, MaximumLikelihoodGP]) -> int | None:
                     "would change the other, so give each kernels and means of its own"
                 )
     return next(iter(names))
+
+
+def _checked_grid(
+    models: Mapping[str, MaximumLikelihoodGP], x: ArrayLike, z: np.ndarray
+) -> tuple[int, ...]:
+    """The numbers of coordinates of the axes, if all models are of grids, and of this one."""
+    for name, model in models.items():
+        if not isinstance(model, GridGP):
+            raise TypeError(f"models of a grid are compared with each other, but {name!r} is none")
+        data = model.data_of(x, z.astype(complex_dtype(model.variable_dtype).name))  # may refuse
+    return z.shape[z.ndim - len(data.grid.axes) :]
+
+
+def _folds_of_grid(sizes: tuple[int, ...], z: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Which cells each fold leaves out, drawn, bool, `[folds, *sizes]`."""
+    present = ~np.isnan(z.reshape(-1, math.prod(sizes))).all(axis=0)
+    cells = generator_of(seed).permutation(np.flatnonzero(present))[: folds * _MOST_CELLS]
+    if len(cells) < folds:
+        raise ValueError(f"{folds} folds need as many cells, got {len(cells)}")
+    left_out = np.zeros((folds, present.size), bool)
+    left_out[np.arange(len(cells)) % folds, cells] = True
+    return left_out.reshape(folds, *sizes)
 
 
 def _folds(
@@ -395,7 +426,8 @@ def _cross_validated(
     model: MaximumLikelihoodGP, x: ArrayLike, z: np.ndarray, left_out: np.ndarray, noise: dict
 ) -> Marginals:
     """Predictions of the targets that each fold leaves out; NaN elsewhere."""
-    fitted, points = model.get_weights(), np.asarray(x)
+    fitted = model.get_weights()
+    points = None if isinstance(model, GridGP) else np.asarray(x)
     dtypes = complex, float, complex
     predictions = Marginals(*(np.full(z.shape, np.nan, dtype) for dtype in dtypes))
     try:
@@ -406,6 +438,11 @@ def _cross_validated(
                 warnings.simplefilter("ignore", RuntimeWarning)
                 # The same shapes in every fold: nothing is compiled again.
                 model.fit(x, np.where(fold, z.dtype.type(np.nan), z), verbose=0, **noise)
+            if isinstance(model, GridGP):
+                predicted = marginals(model.predict(x, observed=True))
+                for moment, of_cells in zip(predictions, predicted, strict=True):
+                    moment[..., fold] = of_cells[..., fold]
+                continue
             rows = fold if fold.ndim == 1 else fold.any(axis=1)
             x_fold = points[rows] if points.ndim == 1 else points[..., rows, :]
             noise_fold = {name: argument[rows] for name, argument in noise.items()}

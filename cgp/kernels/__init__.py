@@ -8,6 +8,7 @@ from cgp.kernels.driven import Driven
 from cgp.kernels.elliptical_ou import EllipticalOU
 from cgp.kernels.empirical import Empirical
 from cgp.kernels.improper import Conjugate, WidelyLinear
+from cgp.kernels.levels import Levels
 from cgp.kernels.linear_sde import linear_sde
 from cgp.kernels.markov import Generator, MarkovForm
 from cgp.kernels.markov_approximation import MarkovApproximation
@@ -41,6 +42,7 @@ __all__ = [
     "Generator",
     "IntegratedRandomWalk",
     "Kernel",
+    "Levels",
     "MarkovApproximation",
     "MarkovForm",
     "Matern",

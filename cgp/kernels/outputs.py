@@ -139,7 +139,7 @@ class Coregionalized(_KernelOfOutputs, UnaryCombination):
             raise ValueError(f"reference must be an output, 0 to {outputs - 1}, got {reference}")
         self.outputs, self.rank, self.reference = outputs, rank, reference
         self.is_real = False
-        constraint = _trapezoidal(outputs, rank, reference)
+        constraint = trapezoidal(outputs, rank, reference)
         gains = None if mixing is None else self._gains(mixing, constraint)
         self.declare_parameters({"mixing": (gains, constraint)}, fixed, priors)
 
@@ -332,7 +332,7 @@ def _numbers(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.round(x[..., -1]), tf.int32)
 
 
-def _trapezoidal(outputs: int, rank: int, reference: int) -> Constraint:
+def trapezoidal(outputs: int, rank: int, reference: int) -> Constraint:
     """Lower trapezoidal matrices `[P, R]`, the reference the first row, 1 its first element.
 
     The rest of the diagonal is positive. Unconstrained are the logarithms of these, and the real

@@ -13,6 +13,8 @@ from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.structured_covariance import Trend, log_density, trend_of
 from cgp.kernels.base import Kernel
 
+_MOST_DIAGONALISED = 2000  # coordinates of an axis
+
 
 class ConditionedGrid(NamedTuple):
     """A process given the cells of a grid."""
@@ -135,6 +137,9 @@ class GridProcess:
 
     def condition(self, data: Data) -> ConditionedGrid:
         """The process given the cells of a grid. Has no gradient."""
+        grid = data.grid
+        if max(grid.sizes) <= _MOST_DIAGONALISED:  # variances of a line take much longer
+            data = data._replace(grid=grid._replace(step=None))
         layout = self.layout(data.grid)
         *matrices, noise = map(tf.stop_gradient, self.parameters(data.grid, layout))
         covariance = GridCovariance(matrices, noise, self.dtype, self._missing(data, layout))
