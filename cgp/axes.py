@@ -62,6 +62,49 @@ def remedy(code: str, shape: Any, fits: Callable[[Shape], bool], samples: int | 
     return ": " + "; ".join(texts) if texts else ""
 
 
+def remedy_of_pair(x: Any, z: Any, x_given: Any, z_given: Any) -> str:
+    """The expression by which inputs and targets would fit together, as the end of an error."""
+
+    def fits(shape: tuple[int, ...]) -> bool:
+        return shape[-1] == x[-2] and (x.rank == 2 or shape[:-1] == tuple(x[:-2]))
+
+    x_code, z_code = as_code("x", x_given), as_code("z", z_given)
+    if x == z and x.rank == 2 and x.is_fully_defined() and x[1] > 1:
+        series, samples = sorted(x)
+        turn = "" if x[0] == series else ".T"
+        also = f" and {z_code}.T" if turn else ""
+        reading = f": of {series} series of {samples} samples, each with inputs of its own, "
+        return f"{reading}{x_code}{turn}[..., None]{also}"
+    if x.rank == 2 and z.rank == 1 and x.is_fully_defined() and x[1] == z[0]:
+        dimensions = "one dimension" if x[0] == 1 else f"{x[0]} dimensions"
+        return f": of {x[1]} points of {dimensions}, {x_code}{'[0]' if x[0] == 1 else '.T'}"
+    return remedy(z_code, z, fits)
+
+
+def refuse_grid(x: np.ndarray, z: Any, x_given: Any, z_given: Any) -> None:
+    """Raises for the points of a grid, whose first axes do not count independent series.
+
+    In a grid the samples of each series share all coordinates but one, and the series differ in
+    another coordinate, on which no single series has information.
+    """
+    count, dimensions = x.shape[-2:]
+    if count < 2:
+        return
+    varies = np.any(x != x[..., :1, :], axis=-2).reshape(-1, dimensions)
+    first = x[..., 0, :].reshape(-1, dimensions)
+    differs = np.any(first != first[0], axis=0) & ~np.any(varies, axis=0)
+    if np.all(np.sum(varies, axis=-1) <= 1) and np.any(differs):
+        x_code, z_code = as_code("x", x_given), as_code("z", z_given)
+        along = np.flatnonzero(np.any(varies, axis=0)).tolist()
+        raise ValueError(
+            f"x {x.shape} and z {tuple(z)} are read as {len(first)} independent series of {count} "
+            f"samples, of which each varies in one coordinate alone: a grid is one series, "
+            f"{x_code}.reshape(-1, {dimensions}) and {z_code}.ravel(), and so are missing and "
+            f"noise. Where independent series are meant, leave the other coordinates out, "
+            f"{x_code}[..., {along}]"
+        )
+
+
 def _readings(code: str, shape: Shape) -> Iterator[_Reading]:
     """An array in all orders of its axes, without a last axis of one element or with one more."""
     arrays = [(code, shape)]

@@ -366,8 +366,9 @@ def _checked_grid(
     for name, model in models.items():
         if not isinstance(model, GridGP):
             raise TypeError(f"models of a grid are compared with each other, but {name!r} is none")
-        data = model.data_of(x, z.astype(complex_dtype(model.variable_dtype).name))  # may refuse
-    return z.shape[z.ndim - len(data.grid.axes) :]
+        model.data_of(x, z.astype(complex_dtype(model.variable_dtype).name))  # may refuse
+        axes = model.dimensions
+    return z.shape[z.ndim - axes :]
 
 
 def _folds_of_grid(sizes: tuple[int, ...], z: np.ndarray, folds: int, seed: int) -> np.ndarray:
@@ -427,7 +428,7 @@ def _cross_validated(
 ) -> Marginals:
     """Predictions of the targets that each fold leaves out; NaN elsewhere."""
     fitted = model.get_weights()
-    points = None if isinstance(model, GridGP) else np.asarray(x)
+    points = np.zeros(0) if isinstance(model, GridGP) else np.asarray(x)
     dtypes = complex, float, complex
     predictions = Marginals(*(np.full(z.shape, np.nan, dtype) for dtype in dtypes))
     try:

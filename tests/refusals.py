@@ -72,6 +72,21 @@ def tracker(**arguments) -> RecursiveGP:
     return RecursiveGP(RBF(1.0, 1.0), 0.1, **{"capacity": 4, **arguments})
 
 
+CELLS = np.outer(Z, Z)
+
+
+def grid(**arguments) -> cgp.GridGP:
+    kernel = kernels.Along(RBF(1.0, 1.0), 0) * kernels.Along(RBF(1.0, 1.0), 1)
+    return cgp.GridGP(kernel, **{"noise_variance": 0.1, **arguments})
+
+
+def hidden(z):
+    """Cells of which one is missing."""
+    z = z.copy()
+    z.flat[1] = np.nan
+    return z
+
+
 @functools.cache  # none of these calls may change it
 def running(dimensions=None, series=None, **arguments) -> RecursiveGP:
     """A tracker with data."""
@@ -339,6 +354,12 @@ REFUSALS = {
         lambda: kernels.Autoregressive(0), ValueError, "^order must be a whole number.*got 0"),
     "kernels.Along": (lambda: kernels.Along(RBF(), -1), ValueError,
         "axis must be a whole number, at least 0, got -1"),
+    "kernels.Levels": (lambda: kernels.Levels(2, [[2.0, 0.0], [0.0, 1.0]]), ValueError,
+        r"factor must be \[2, 2\], 1 for the reference"),
+    "kernels.Levels: one": (lambda: kernels.Levels(1), ValueError,
+        "levels must be a whole number, at least 2, got 1"),
+    "kernels.Levels: a vector": (lambda: kernels.Levels(2, [1.0, 1.0]), ValueError,
+        r"factor must be \[2, 2\], got shape \(2,\)"),
     "kernels.Conjugate": (
         lambda: kernels.Conjugate(1.0), TypeError, "Conjugate is made of kernels, got 1.0"),
     "kernels.Constant": (
@@ -547,6 +568,46 @@ REFUSALS = {
         lambda: gp()((tf.constant(X), tf.constant(Z[:2]))), ValueError, "as many points as x"),
     "ExactGP: fewer than no draws": (
         lambda: conditioned().sample(X, -1), ValueError, "count.*got -1"),
+    "GridGP": (lambda: cgp.GridGP(RBF(1.0, 1.0)), ValueError,
+        r"product of Along\(kernel, axis\).*got the factor RBF\("),
+    "GridGP: a sum": (
+        lambda: cgp.GridGP(kernels.Along(RBF(), 0) + kernels.Along(RBF(), 1)), ValueError,
+        r"product of Along\(kernel, axis\), one for each axis.*take ExactGP"),
+    "GridGP: an axis without a kernel": (lambda: cgp.GridGP(kernels.Along(RBF(), 1)), ValueError,
+        r"no factor is along axis 0.*Along\(Constant\(1.0\), 0\)"),
+    "GridGP: two improper axes": (
+        lambda: cgp.GridGP(kernels.Along(kernels.WidelyLinear(RBF()), 0)
+                           * kernels.Along(kernels.WidelyLinear(RBF()), 1)), ValueError,
+        r"along axes \[0, 1\] are improper"),
+    "GridGP: noise of each cell": (lambda: grid(noise_variance=[0.1, 0.2]), ValueError,
+        r"noise variance of a GridGP is one number.*got \[0.1, 0.2\]"),
+    "GridGP: noise of each cell later": (
+        lambda: grid().condition((X, X), CELLS, noise_variance=0.1), ValueError,
+        "all cells of a GridGP have the one learned noise variance"),
+    "GridGP: points": (lambda: grid().condition(np.stack([X, X], -1), CELLS), ValueError,
+        "x must be a tuple of the coordinates of 2 axes.*got a ndarray"),
+    "GridGP: one axis": (lambda: grid().condition((X,), CELLS), ValueError,
+        "coordinates of 2 axes, one for each axis of the kernel, got 1 of them"),
+    "GridGP: an axis of points": (
+        lambda: grid().condition((X, np.stack([X, X], -1)), CELLS), ValueError,
+        r"x\[1\] must be the coordinates of axis 1, \[n\], got shape \(3, 2\)"),
+    "GridGP: a coordinate twice": (
+        lambda: grid().condition((X, [0.0, 1.0, 1.0]), CELLS), ValueError,
+        r"x\[1\] has the coordinate 1 more than once"),
+    "GridGP: axes the other way round": (
+        lambda: grid().condition((X, X[:2]), CELLS[:2]), ValueError,
+        r"z must be \[..., 3, 2\].*got shape \(2, 3\): rearranged, z.T"),
+    "GridGP: real cells": (lambda: grid().condition((X, X), CELLS.real), TypeError,
+        "z must be complex"),
+    "GridGP: derivatives": (
+        lambda: grid().condition((X, X), CELLS, observed="derivative"), ValueError,
+        "the cells of a GridGP are values"),
+    "GridGP: other cells missing in each": (
+        lambda: grid().condition((X, X), np.stack([CELLS, hidden(CELLS)])), ValueError,
+        "other cells missing in one grid of the batch"),
+    "GridGP: labels out of range": (
+        lambda: cgp.GridGP(kernels.Along(kernels.Levels(2, I2), 0)).condition(([0, 1, 2],), Z),
+        ValueError, "must be labels, whole numbers from 0 to 1, got 2"),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(RBF(), 0.1), ValueError,
         r"RBF\(.*is not Markov: no finite state-space form.*take ExactGP for others"),
     "metrics.RunningCalibration": (
@@ -803,6 +864,17 @@ REFUSALS = {
         "the prediction must be complex, got float64"),
     "metrics.log_predictive_densities": (lambda: metrics.log_predictive_densities(Z, Z), TypeError,
         "prediction must be a ComplexNormal, or a dict.*got ndarray"),
+    "plotting.waterfall": (
+        lambda: plotting.waterfall((X, X), CELLS.real), TypeError, "z must be complex"),
+    "plotting.waterfall: other sizes": (
+        lambda: plotting.waterfall((X, X[:2]), CELLS), ValueError,
+        r"z must be \[3, 2\], the cells of the coordinates in x, got \[3, 3\]"),
+    "plotting.waterfall: out of order": (
+        lambda: plotting.waterfall((X, X[[0, 2, 1]]), CELLS), ValueError,
+        r"x\[1\] must be in order"),
+    "plotting.waterfall: another quantity": (
+        lambda: plotting.waterfall((X, X), CELLS, quantity="power"), ValueError,
+        "quantity must be one of modulus, decibels.*got 'power'"),
     "plotting.series: real data": (
         lambda: plotting.series(X, Z.real), TypeError, "z must be complex, got float64"),
     "plotting.series: nothing": (lambda: plotting.series(X), ValueError, "nothing to draw"),

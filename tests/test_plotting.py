@@ -464,3 +464,32 @@ COLUMNS = {name: np.stack([moment, moment], axis=-1) for name, moment in GOOD.it
 def test_bad_input_is_named(draw, error, message):
     with pytest.raises(error, match=message):
         draw()
+
+
+def test_does_a_waterfall_show_data_mean_and_deviation():
+    t, f = np.arange(4.0), np.array([1.0, 1.5, 2.0])
+    z = np.exp(1j * t)[:, None] * np.array([1.0, 2.0, 3.0])
+    z[1, 2] = np.nan
+    moments = {"mean": 0.5 * np.nan_to_num(z), "variance": np.full(z.shape, 0.04)}
+    panels = cgp.plotting.waterfall(
+        (t, f), z, moments | {"pseudo_variance": 0.0 * moments["mean"]}, x_labels=("s", "MHz")
+    )
+    images = [panel.collections[0].get_array() for panel in panels]
+    np.testing.assert_array_equal(images[0].mask, np.isnan(z))
+    np.testing.assert_allclose(images[0].compressed(), np.abs(z[~np.isnan(z)]))
+    np.testing.assert_allclose(images[1], 0.5 * np.abs(np.nan_to_num(z)))
+    np.testing.assert_allclose(images[2], 0.2)
+    assert panels[0].collections[0].get_clim() == panels[1].collections[0].get_clim()
+    assert (panels[0].get_ylabel(), panels[1].get_xlabel()) == ("s", "MHz")
+    low, high = panels[0].get_ylim()
+    assert low > high  # time runs downwards
+
+
+def test_does_a_waterfall_take_the_coordinates_of_a_posterior():
+    kernel = cgp.kernels.Along(cgp.kernels.RBF(1.0, 1.0), 0)
+    gp = cgp.GridGP(kernel * cgp.kernels.Along(cgp.kernels.RBF(1.0, 1.0), 1), 0.1)
+    gp.condition(([0.0, 1.0], [0.0, 1.0]), np.ones((2, 2), complex))
+    panels = cgp.plotting.waterfall(
+        ([0.0, 1.0], [0.0, 1.0]), None, gp.posterior((np.arange(3.0), np.arange(5.0)))
+    )
+    assert panels[0].collections[0].get_array().shape == (3, 5)

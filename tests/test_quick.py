@@ -209,6 +209,10 @@ KERNELS = {
     "ARMA": lambda: kernels.ARMA(1, 2, 1.5, [0.3j], [0.2, -0.1j], step=0.1),
     "Along": lambda: kernels.Along(rotating(), 0),
     "Autoregressive": lambda: kernels.Autoregressive(2, 1.5, [0.3j, -0.4], step=0.1),
+    "Levels": lambda: kernels.Levels(
+        len(X),
+        np.tri(len(X)) * (0.5 + 0.2j) + np.diag([0.5 - 0.2j, *np.full(len(X) - 1, 0.3 - 0.2j)]),
+    ),
     "RBF": lambda: kernels.RBF(1.5, 0.7),
     "Conjugate": lambda: kernels.Conjugate(rotating()),
     "Constant": lambda: kernels.Constant(1.5),
@@ -261,6 +265,12 @@ def loss(layer):
     return layer.losses[0]
 
 
+def grid_loss(layer):
+    """What a process adds for the cells of a grid of one axis."""
+    layer(((X,), tf.constant(Z)))
+    return layer.losses[0]
+
+
 def between(layer):
     """What an interpolator says of two points."""
     return layer((TIMES, tf.constant(Z[None]), TIMES[:2] + 0.2))
@@ -294,6 +304,7 @@ LAYERS = {
     ),
     "layers.GPInterpolator": (lambda: layers.GPInterpolator(rotating(), 0.2), between),
     "ExactGP": (lambda: cgp.ExactGP(rotating(), 0.2), loss),
+    "GridGP": (lambda: cgp.GridGP(kernels.Along(rotating(), 0), 0.2), grid_loss),
     "RecursiveGP": (lambda: cgp.RecursiveGP(rotating(), 0.2, capacity=4), loss),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(kernels.Matern12(1.5, 0.7), 0.2), loss),
     "KalmanFilter": (lambda: cgp.KalmanFilter(model(F, ROOT), learn=("F", "Q", "R")), filter_loss),

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.axes import as_code, remedy
+from cgp.axes import refuse_grid, remedy_of_pair
 from cgp.gp.measurements import Measurements
 from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
 from cgp.gp.outputs import check_columns, points_of_outputs
@@ -171,7 +171,7 @@ class Data(NamedTuple):
         """The points in another order, or some of them, by their numbers."""
         x, z = (tf.gather(a, order, axis=1) for a in (self.x, self.z))
         noise = self.noise.map(lambda a: tf.gather(a, order, axis=1))
-        return self._replace(x=x, z=z, noise=noise, line=None)
+        return self._replace(x=x, z=z, noise=noise, line=None, grid=None)
 
     def columns(self, vectors: tf.Tensor) -> tf.Tensor:
         """Arranges vectors of series, `[B, n]`, as columns beside a covariance, `[G, n, S]`."""
@@ -329,33 +329,9 @@ def as_inputs_and_targets(
     check_shapes(x.shape, z.shape, *as_given)
     if tf.executing_eagerly():
         if x.shape.rank > 2:
-            _refuse_grid(np.asarray(x), z.shape, *as_given)
+            refuse_grid(np.asarray(x), z.shape, *as_given)
         check_squares(np.asarray(z), real_dtype)
     return x, z
-
-
-def _refuse_grid(x: np.ndarray, z: tf.TensorShape, x_given: ArrayLike, z_given: ArrayLike) -> None:
-    """Raises for the points of a grid, whose first axes do not count independent series.
-
-    In a grid the samples of each series share all coordinates but one, and the series differ in
-    another coordinate, on which no single series has information.
-    """
-    count, dimensions = x.shape[-2:]
-    if count < 2:
-        return
-    varies = np.any(x != x[..., :1, :], axis=-2).reshape(-1, dimensions)
-    first = x[..., 0, :].reshape(-1, dimensions)
-    differs = np.any(first != first[0], axis=0) & ~np.any(varies, axis=0)
-    if np.all(np.sum(varies, axis=-1) <= 1) and np.any(differs):
-        x_code, z_code = as_code("x", x_given), as_code("z", z_given)
-        along = np.flatnonzero(np.any(varies, axis=0)).tolist()
-        raise ValueError(
-            f"x {x.shape} and z {tuple(z)} are read as {len(first)} independent series of {count} "
-            f"samples, of which each varies in one coordinate alone: a grid is one series, "
-            f"{x_code}.reshape(-1, {dimensions}) and {z_code}.ravel(), and so are missing and "
-            f"noise. Where independent series are meant, leave the other coordinates out, "
-            f"{x_code}[..., {along}]"
-        )
 
 
 def check_squares(z: np.ndarray, real_dtype: str) -> None:
@@ -418,27 +394,6 @@ def check_shapes(
         raise ValueError("x and z are empty: at least one point was expected")
 
 
-def remedy_of_pair(
-    x: tf.TensorShape, z: tf.TensorShape, x_given: ArrayLike | None, z_given: ArrayLike | None
-) -> str:
-    """The expression by which inputs and targets would fit together, as the end of an error."""
-
-    def fits(shape: tuple[int, ...]) -> bool:
-        return shape[-1] == x[-2] and (x.rank == 2 or shape[:-1] == tuple(x[:-2]))
-
-    x_code, z_code = as_code("x", x_given), as_code("z", z_given)
-    if x == z and x.rank == 2 and x.is_fully_defined() and x[1] > 1:
-        series, samples = sorted(x)
-        turn = "" if x[0] == series else ".T"
-        also = f" and {z_code}.T" if turn else ""
-        reading = f": of {series} series of {samples} samples, each with inputs of its own, "
-        return f"{reading}{x_code}{turn}[..., None]{also}"
-    if x.rank == 2 and z.rank == 1 and x.is_fully_defined() and x[1] == z[0]:
-        dimensions = "one dimension" if x[0] == 1 else f"{x[0]} dimensions"
-        return f": of {x[1]} points of {dimensions}, {x_code}{'[0]' if x[0] == 1 else '.T'}"
-    return remedy(z_code, z, fits)
-
-
 def check_pair(inputs: Any) -> None:
     """Raises a TypeError for complex values in the place of positions, symbolic tensors included.
 
@@ -460,3 +415,207 @@ def check_pair(inputs: Any) -> None:
         'cgp.Functional([x, z], gp((x, z))["mean"]) of x = keras.Input((N, D), dtype="float64") '
         'and z = keras.Input((N,), dtype="complex128"), not a Sequential'
     )
+
+
+class StoredData(tf.Module):
+    """Variables of any size for the data that a Gaussian process has taken in; empty at first.
+
+    They are no Keras weights, whose shapes are fixed: a process is fitted again with other data.
+    They stay the same variables, so that a compiled function reads the data present when it runs.
+    `groups` is the number of groups of noise of the model, None for none; `has_signal_power` says
+    whether its noise follows the signal.
+    """
+
+    def __init__(self, real_dtype: str, groups: int | None = None, has_signal_power: bool = False):
+        super().__init__()
+        self.x = empty_variable(3, real_dtype)
+        self.z = empty_variable(2, complex_dtype(real_dtype))
+        self.batch = empty_variable(1, tf.int32)
+        # For samples without a known part of the noise, one zero, which broadcasts.
+        no_variance = tf.zeros([1, 1], real_dtype)
+        self._noise = SampleNoise(
+            tf.Variable(no_variance, trainable=False, shape=[None, None]),
+            None if groups is None else empty_variable(2, tf.int32),
+            signal_power=empty_variable(2, real_dtype) if has_signal_power else None,
+        )
+        # Empty where no sample needs them.
+        of_slots = empty_variable(3, real_dtype)
+        # Empty unless the data are on a line, of which some may be missing.
+        self._line = Line(empty_variable(1, real_dtype), empty_variable(1, tf.int32))
+        self._functional = Functional(
+            empty_variable(2, tf.bool), empty_variable(2, real_dtype), of_slots
+        )
+
+    @property
+    def no_samples(self) -> SampleNoise:
+        """The noise of no samples."""
+        return self._noise._replace(variance=None).map(lambda v: tf.zeros([1, 0], v.dtype))
+
+    @property
+    def is_empty(self) -> tf.Tensor:
+        """Whether no data have been taken in, scalar bool."""
+        return tf.size(self.z) == 0
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether a sample has a known part of its noise; outside of graphs."""
+        return bool(np.any(np.asarray(self._noise.variance)))
+
+    @property
+    def data(self) -> Data:
+        """The data; no series if empty.
+
+        In a graph the noise has a known part, possibly zero, and a line is in `graph_of_line`.
+        """
+        x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
+        is_plain = tf.executing_eagerly() and not self.has_noise
+        noise = self._noise._replace(variance=None) if is_plain else self._noise
+        fields = (x, z, batch, noise.map(tf.convert_to_tensor), self._stored_functional())
+        is_line = tf.executing_eagerly() and bool(self.is_line)
+        return Data(*fields, line=self._stored_line() if is_line else None)
+
+    @property
+    def is_line(self) -> tf.Tensor:
+        """Whether the data are a line whose covariance is Toeplitz, scalar bool."""
+        return tf.size(self._line.step) > 0
+
+    def _stored_line(self) -> Line:
+        step, missing = map(tf.convert_to_tensor, self._line)
+        is_complete = tf.executing_eagerly() and int(tf.size(missing)) == 0
+        return Line(step, None if is_complete else missing)
+
+    def _stored_functional(self) -> Functional:
+        """The functional of the stored samples; a graph has fields for what it was traced with.
+
+        The graph fails where it runs with others.
+        """
+        with tf.init_scope():
+            shapes = [tf.convert_to_tensor(v).shape for v in self._functional]
+        is_empty = [shape.num_elements() == 0 for shape in shapes]
+        if tf.executing_eagerly():
+            pairs = zip(self._functional, is_empty, strict=True)
+            return Functional(*(None if empty else tf.convert_to_tensor(v) for v, empty in pairs))
+        fields = []
+        for variable, shape, empty in zip(self._functional, shapes, is_empty, strict=True):
+            field = tf.convert_to_tensor(variable)
+            is_as_traced = tf.debugging.assert_equal(
+                tf.size(field) == 0,
+                empty,
+                "the data measure something else of the signal than when this function was traced, "
+                "values, derivatives or exposures: trace it again",
+            )
+            with tf.control_dependencies([is_as_traced]):
+                traced = [shape[0], None, *shape[2:]]
+                fields.append(None if empty else tf.ensure_shape(field, traced))
+        return Functional(*fields)
+
+    def data_of_graph(self) -> Data:
+        """The data as a graph reads them, with as many batch axes as when it is traced.
+
+        The graph fails where it runs without data.
+        """
+        with tf.init_scope():
+            axes = int(tf.size(self.batch))
+        data = self.data
+        message = "there are no data: condition(x, z) first"
+        has_data = tf.debugging.assert_equal(self.is_empty, False, message)
+        with tf.control_dependencies([has_data]):
+            data = data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
+        return self.on_line_as_traced(data)
+
+    def on_line_as_traced(self, data: Data) -> Data:
+        """Data of a graph, on a line if they are when it is traced; it then fails with others."""
+        with tf.init_scope():
+            is_line = bool(self.is_line)
+        if not is_line:
+            return data
+        message = "the data were on a regular line when this function was traced: trace it again"
+        is_as_traced = tf.debugging.assert_equal(self.is_line, True, message)
+        with tf.control_dependencies([is_as_traced]):
+            return self.graph_of_line(data._replace(z=tf.identity(data.z)))
+
+    def graph_of_line(self, data: Data) -> Data:
+        """Data of a graph as samples on a line, which the stored data are."""
+        return data._replace(x=data.x[:1], noise=COMMON_NOISE, line=self._stored_line())
+
+    def as_traced(self, data: Data) -> Data:
+        """Data of a graph, with as many series and dimensions as when it is traced.
+
+        The graph also fails where it runs with a known part of the noise and was traced without.
+        """
+        with tf.init_scope():
+            (inputs, _, dimensions), (series, _) = (
+                tf.convert_to_tensor(v).shape for v in (self.x, self.z)
+            )
+            has_noise = self.has_noise
+            rows = self._noise.map(lambda v: tf.convert_to_tensor(v).shape[0])
+        noise = SampleNoise(
+            *(
+                None if a is None else tf.ensure_shape(a, [count, None])
+                for a, count in zip(data.noise, rows, strict=True)
+            )
+        )
+        if not has_noise and noise.variance is not None:
+            message = (
+                "the data have a known part of their noise, and had none when this function was "
+                "traced: trace it again"
+            )
+            is_known = tf.reduce_any(noise.variance != 0.0)
+            plain = tf.debugging.assert_equal(is_known, False, message)
+            with tf.control_dependencies([plain]):
+                data = data._replace(z=tf.identity(data.z))
+            noise = noise._replace(variance=None)
+        x = tf.ensure_shape(data.x, [inputs, None, dimensions])
+        return data._replace(x=x, z=tf.ensure_shape(data.z, [series, None]), noise=noise)
+
+    def replace(self, data: Data) -> None:
+        """Stores other data in place of the present ones."""
+        self.x.assign(data.x)
+        self.z.assign(data.z)
+        for variable, number in zip(self._line, data.line or (None, None), strict=True):
+            variable.assign(tf.zeros([0], variable.dtype) if number is None else number)
+        self.batch.assign(data.batch)
+        for variable, field in zip(self._noise, self._with_variance(data), strict=True):
+            if variable is not None:
+                variable.assign(field)
+        for variable, field in zip(self._functional, data.functional, strict=True):
+            rank = variable.shape.rank
+            variable.assign(tf.zeros([0] * rank, variable.dtype) if field is None else field)
+
+    def _with_variance(self, data: Data) -> SampleNoise:
+        """The noise of data; where it has no known part, that is one zero, which broadcasts."""
+        if data.noise.variance is not None:
+            return data.noise
+        return data.noise._replace(variance=tf.zeros([1, 1], self.x.dtype))
+
+    def holds(self, data: Data) -> tf.Tensor:
+        """Whether `data` are the stored data, noise included; scalar bool."""
+        stored = self.data
+        is_equal = _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
+        for variable, field in zip(self._noise, self._with_variance(data), strict=True):
+            if variable is not None:
+                is_equal &= _equal(tf.convert_to_tensor(variable), field)
+        # The stops of integrals follow from x and the widths.
+        for field, stored_field in zip(data.functional[:2], stored.functional[:2], strict=True):
+            if field is not None and stored_field is not None:
+                is_equal &= _equal(field, stored_field)
+            elif field is not None or stored_field is not None:
+                return tf.constant(False)
+        return is_equal
+
+
+def empty_variable(rank: int, dtype: tf.DType | str) -> tf.Variable:
+    """A variable without elements, which takes values of any shape of this rank."""
+    return tf.Variable(tf.zeros([0] * rank, dtype), trainable=False, shape=[None] * rank)
+
+
+def _comparable(z: tf.Tensor) -> tf.Tensor:
+    """Targets with infinity, which equals itself, for NaN."""
+    return tf.where(is_nan(z), tf.constant(float("inf"), z.dtype), z)
+
+
+def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    # For any two shapes and without a branch: XLA compiles both branches, and needs shapes to fit.
+    same_shape = tf.reduce_all(tf.shape(a) == tf.shape(b))
+    size = tf.minimum(tf.size(a), tf.size(b))
+    return same_shape & tf.reduce_all(tf.reshape(a, [-1])[:size] == tf.reshape(b, [-1])[:size])

@@ -13,7 +13,7 @@ from cgp.distributions.marginals import Marginals
 from cgp.gp import line
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict, checked_points
-from cgp.gp.data import Data, as_line, flattened
+from cgp.gp.data import Data, as_line, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments
@@ -23,7 +23,6 @@ from cgp.gp.sampling.laplace_average import averaged_posterior
 from cgp.gp.saved_data import HeldData
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
-from cgp.gp.stored_data import empty_variable
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood

@@ -41,6 +41,9 @@ class LineCovariance:
         missing: Numbers of the missing samples, int32, `[k]`; None for none.
     """
 
+    log_det: tf.Tensor
+    white: tf.Tensor
+
     def __init__(self, column: tf.Tensor, inverse_column: tf.Tensor, missing: tf.Tensor | None):
         self._column = column
         self._inverse_column = tf.stop_gradient(inverse_column)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.autograph import as_it_stands
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import Data
+from cgp.gp.data import Data, StoredData
 from cgp.gp.fit_checks import (
     check_measured,
     check_none_is_of_one_x,
@@ -34,7 +34,6 @@ from cgp.gp.starts import (
     start_left_out,
     undone_on_error,
 )
-from cgp.gp.stored_data import StoredData
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import warn_of_short_series
 from cgp.training import keras_private, laplace

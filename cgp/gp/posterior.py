@@ -170,10 +170,10 @@ class ShapedPosterior(ComplexNormal):
     """
 
     def __init__(self, vector: ComplexNormal, shape: Sequence[int]):
-        self.vector, self._shape = vector, tuple(shape)
+        self.vector, self._event = vector, tuple(shape)
 
     def _shaped(self, a: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(a, tf.concat([tf.shape(a)[:-1], self._shape], axis=0))
+        return tf.reshape(a, tf.concat([tf.shape(a)[:-1], self._event], axis=0))
 
     @property
     def is_proper(self) -> bool:
@@ -214,9 +214,9 @@ class ShapedPosterior(ComplexNormal):
     def event_shape(self) -> tf.TensorShape:
         """The static shape of a sample."""
         size = self.vector.event_shape[0]
-        others = math.prod(axis for axis in self._shape if axis != -1)
+        others = math.prod(axis for axis in self._event if axis != -1)
         first = None if size is None else size // others
-        return tf.TensorShape([first if axis == -1 else axis for axis in self._shape])
+        return tf.TensorShape([first if axis == -1 else axis for axis in self._event])
 
     def batch_shape_tensor(self) -> tf.Tensor:
         """The batch shape as a tensor, int32."""
@@ -224,11 +224,11 @@ class ShapedPosterior(ComplexNormal):
 
     def event_shape_tensor(self) -> tf.Tensor:
         """The shape of a sample as a tensor, int32."""
-        return tf.shape(self.mean())[-len(self._shape) :]
+        return tf.shape(self.mean())[-len(self._event) :]
 
     def log_prob(self, value: ArrayLike) -> tf.Tensor:
         """The log density of values `[..., *shape]`; errors as for a `ComplexNormal`."""
-        value, axes = tf.convert_to_tensor(as_numbers(value, "value")), len(self._shape)
+        value, axes = tf.convert_to_tensor(as_numbers(value, "value")), len(self._event)
         if not value.shape[-axes:].is_compatible_with(self.event_shape):
             shape = ", ".join(map(str, self.event_shape))
             raise ValueError(f"value must be [..., {shape}], got shape {value.shape}")

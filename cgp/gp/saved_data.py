@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from cgp.gp.data import Data, as_data
+from cgp.gp.data import Data, StoredData, as_data
 from cgp.gp.measurements import WORDS, Measurements
 from cgp.gp.noise import NoiseArguments
-from cgp.gp.stored_data import StoredData
 
 
 def saved_data(

@@ -16,12 +16,11 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.forms import SecondMoments
-from cgp.gp.data import Data
+from cgp.gp.data import Data, StoredData, empty_variable
 from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.signal_power import with_signal_power
-from cgp.gp.stored_data import StoredData, empty_variable
 from cgp.likelihoods.base import Likelihood, Moments, Site, between
 from cgp.linalg.arguments import as_complex
 from cgp.statespace.compiled import graph_of

@@ -59,7 +59,7 @@ class Levels(Kernel):
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
         name: str | None = None,
-        dtype: str | None = None,
+        dtype: str = "float64",
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)

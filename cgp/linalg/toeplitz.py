@@ -106,9 +106,7 @@ def _schur(column: tf.Tensor, vectors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor,
     white = tf.TensorArray(column.dtype, size, element_shape=vectors.shape[:-1])
     state = (tf.constant(0), u, v, x, variance, tf.zeros_like(variance), vectors, white)
     *_, x, error, log_det, _, white = tf.while_loop(lambda k, *_: k < size, step, state)
-    steps = white.stack()
-    last = tf.concat([tf.range(1, tf.rank(steps)), [0]], axis=0)  # no numbers change
-    return x / as_complex(error)[..., None], tf.transpose(steps, last), log_det
+    return x / as_complex(error)[..., None], tf.einsum("k...->...k", white.stack()), log_det
 
 
 def inverse_rows(inverse_column: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:

@@ -1,11 +1,12 @@
 """The plot of a grid of two axes: data, posterior mean, and posterior deviation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cgp.distributions.marginals import Prediction, marginals
+from cgp.gp.grid.posterior import GridPosterior
 from cgp.kernels.points import as_array
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations
@@ -14,7 +15,7 @@ from cgp.plotting import drawing
 if TYPE_CHECKING:  # an optional dependency
     from matplotlib.axes import Axes
 
-_QUANTITIES = {
+_QUANTITIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "modulus": np.abs,
     "decibels": lambda z: 20.0 * np.log10(np.maximum(np.abs(z), np.finfo(float).tiny)),
     "phase": np.angle,
@@ -47,7 +48,8 @@ def waterfall(
         posterior: The result of `posterior` or `predict` of a `GridGP`, `[m_0, m_1]`; of a grid of
             more axes a slice of the dictionary, `{name: a[..., 0] for name, a in ...}`. None for
             no prediction.
-        x_new: The coordinates of the posterior; `x` if None.
+        x_new: The coordinates of the posterior; if None, those that a result of `posterior` has, or
+            `x` for a dictionary.
         quantity: Of data and mean: "modulus", "decibels", "phase", "real" or "imaginary".
         x_labels: The labels of the two axes, with their units: `("time (s)", "frequency (MHz)")`.
         z_label: The name of z in the titles.
@@ -83,6 +85,8 @@ def waterfall(
         cells = np.asarray(as_observations(z, None, "complex128", promote=True))
         images.append((_axes_of_grid(x, cells.shape, "x", "z"), of(cells), f"data, {name}"))
     if posterior is not None:
+        if x_new is None and isinstance(posterior, GridPosterior):
+            x_new = posterior.axes
         moments, where = marginals(posterior), "x" if x_new is None else "x_new"
         axes = _axes_of_grid(x if x_new is None else x_new, moments.mean.shape, where, "posterior")
         images.append((axes, of(moments.mean), f"mean, {name}"))

@@ -223,6 +223,6 @@ def test_is_every_kernel_of_one_dimension_tried_here():
     with open(__file__, encoding="utf-8") as file:
         text = file.read()
     abstract = {"Generator", "Kernel", "MarkovForm", "linear_sde", "IntegratedRandomWalk"}
-    abstract |= {"Coregionalized", "Outputs"}  # of several signals
+    abstract |= {"Coregionalized", "Outputs", "Levels"}  # of several signals
     names = set(kernels.__all__) - abstract - {"Sum", "Product"}  # as + and *
     assert [name for name in names if f"{name}(" not in text and f"{name}." not in text] == []

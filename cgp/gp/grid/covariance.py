@@ -257,7 +257,7 @@ class GridCovariance:
     def _scattered(self, values: tf.Tensor) -> tf.Tensor:
         """Arrays of cells from their values at the missing ones, `[S, k]`, and zeros."""
         shape = [self.count, tf.shape(values)[0]]
-        columns = tf.scatter_nd(self._missing[:, None], tf.transpose(values), shape)
+        columns = tf.scatter_nd(tf.expand_dims(self._missing, axis=1), tf.transpose(values), shape)
         return self.cells(tf.transpose(columns))
 
     def blocks_of_missing(self, add: Callable[[Any, tf.Tensor, tf.Tensor], Any], start: Any) -> Any:

@@ -15,7 +15,7 @@ from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.data import Data, Grid, as_data, step_of_line
 from cgp.gp.grid.axes import axis_kernels
 from cgp.gp.grid.posterior import points_of_grid, posterior
-from cgp.gp.grid.process import ConditionedGrid, GridProcess
+from cgp.gp.grid.process import ConditionedGrid, GridProcess, grid_of
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.noise import COMMON_NOISE, NoiseArguments
@@ -100,7 +100,7 @@ class GridGP(MaximumLikelihoodGP):
         dtype: str | None = None,
         **kwargs: Any,
     ):
-        if np.ndim(noise_variance):
+        if noise_variance is not None and np.ndim(noise_variance):
             raise ValueError(
                 "the noise variance of a GridGP is one number, or its covariance would not be a "
                 f"product of those of the axes, got {noise_variance!r}"
@@ -108,6 +108,11 @@ class GridGP(MaximumLikelihoodGP):
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
         super().__init__(kernel, noise_variance, 0.0, mean, **kwargs)
         self._grid_process = GridProcess(self._process, axis_kernels(kernel))
+        if not self._process.is_proper and kernel.is_proper:
+            raise ValueError(
+                f"{mean!r} has real coefficients, whose posterior is improper: a GridGP takes such "
+                "a mean beside an improper kernel alone, so take ExactGP"
+            )
         self._grid: Grid | None = None  # of the data taken in
         self._conditioned: tuple[bytes, ConditionedGrid] | None = None  # and the weights' values
         self.built = True
@@ -164,7 +169,8 @@ class GridGP(MaximumLikelihoodGP):
                 "the cells of a GridGP are values: observed and widths are of ExactGP and "
                 "StateSpaceGP, leave them out"
             )
-        axes, came = self.axes_of(x), z
+        axes: Sequence[tf.Tensor] = self.axes_of(x)
+        came = z
         z = as_observations(z, missing, complex_dtype(self.variable_dtype), copy=False)
         self._check_cells(z.shape, axes, came)
         if tf.executing_eagerly():
@@ -240,7 +246,8 @@ class GridGP(MaximumLikelihoodGP):
         is_as_traced = tf.debugging.assert_equal(self._stored.x, traced, message)
         with tf.control_dependencies([is_as_traced]):
             data = data._replace(z=tf.identity(data.z))
-        return data._replace(grid=self._grid._replace(missing=_missing_in_graph(data)))
+        grid = grid_of(data._replace(grid=self._grid))
+        return data._replace(grid=grid._replace(missing=_missing_in_graph(data)))
 
     def _held_in_words(self) -> str:
         if self._grid is None:
@@ -261,7 +268,7 @@ class GridGP(MaximumLikelihoodGP):
     def rounding_noise(self, data: Data) -> tf.Tensor:
         """The rounding error of the eigenvalues of the covariance of data, in squared units."""
         variance = tf.reduce_max(tf.math.real(self._process.marginal(data.x[:, :1]).k))
-        size = tf.cast(tf.reduce_max(data.grid.sizes), variance.dtype)
+        size = tf.cast(max(grid_of(data).sizes), variance.dtype)
         return 16.0 * np.finfo(self.variable_dtype).eps * tf.sqrt(size) * variance
 
     # --- predictions ------------------------------------------------------------------------------
@@ -300,7 +307,7 @@ class GridGP(MaximumLikelihoodGP):
             self._conditioned = weights, self._grid_process.condition(data)
         return self._conditioned[1]
 
-    def _posterior_of_values(self, x: Axes, observed: bool, noise: NoiseArguments) -> ComplexNormal:
+    def _posterior_of_values(self, x: Any, observed: bool, noise: NoiseArguments) -> ComplexNormal:
         _check_noise(noise)
         return self.posterior(x, observed=observed)
 

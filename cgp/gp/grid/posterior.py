@@ -65,15 +65,15 @@ class GridPrediction:
         conditioned: ConditionedGrid,
         axes: Sequence[tf.Tensor],
     ):
-        self._grid_process, self._conditioned, self._axes = grid_process, conditioned, axes
-        self._process, self._layout = grid_process.process, conditioned.layout
+        self.grid_process, self._conditioned, self._axes = grid_process, conditioned, axes
+        self.process, self.layout = grid_process.process, conditioned.layout
         self.sizes, self._points = sizes_of(axes), points_of_grid(axes)
         old = conditioned.grid.axes
         covariance = conditioned.covariance
         # C_i, in the order of the cells, and in the basis of the axes.
         self._cross = [
             tf.cast(grid_process.matrix(axis, old[axis], axes[axis]), grid_process.dtype)
-            for axis in self._layout.order
+            for axis in self.layout.order
         ]
         self._in_basis = [
             tf.linalg.matmul(q, c, adjoint_a=True)
@@ -82,14 +82,14 @@ class GridPrediction:
 
     def _basis(self) -> tf.Tensor | None:
         """The basis of the trend at the new cells, rows in form order, `[q, M]`."""
-        basis = self._process.basis(self._points)
+        basis = self.process.basis(self._points)
         return None if basis is None else tf.linalg.matrix_transpose(basis)
 
     def _times_cross(self, a: tf.Tensor, factors: Sequence[tf.Tensor]) -> tf.Tensor:
         """Cᴴ times arrays of cells or, with C in the basis, arrays in it, as rows `[S, M]`."""
         for axis, c in enumerate(factors):
             a = times_along(tf.linalg.adjoint(c), a, axis + 1)
-        return self._layout.rows(a, self.sizes)
+        return self.layout.rows(a, self.sizes)
 
     def mean_from(self, solution: tf.Tensor, coefficients: tf.Tensor | None) -> tf.Tensor:
         """The mean `[S, M]`, working rows, without the mean function, from `P y` and β."""
@@ -110,7 +110,7 @@ class GridPrediction:
 
     def vector(self, data: Data, noise: SampleNoise | None) -> Posterior:
         """The posterior of all cells as a vector, under the batch axes of the data."""
-        process, marginal = self._process, self.marginal()
+        process, marginal = self.process, self.marginal()
         mean = self.mean_from(*self._conditioned.weights(self._conditioned.targets))
         mean = data.unpacked(process.plus_function(process.form.join(mean), self._points))
 
@@ -125,8 +125,8 @@ class GridPrediction:
 
     def marginal(self) -> SecondMoments:
         """The variance and pseudo-variance of the signal at each cell, `[M]`."""
-        covariance, form = self._conditioned.covariance, self._process.form
-        prior = self._process.marginal(self._points)
+        covariance, form = self._conditioned.covariance, self.process.form
+        prior = self.process.marginal(self._points)
         k, c = prior.map(lambda a: tf.reshape(a, [-1]))
         explained = self._explained_by_all_cells()
         if covariance.chol_of_missing is not None:
@@ -147,7 +147,7 @@ class GridPrediction:
 
     def _explained_by_all_cells(self) -> SecondMoments:
         """The diagonals of Cᴴ P C, with P of all cells."""
-        composite = self._layout.composite
+        composite = self.layout.composite
         if composite is None:
             squares = [squared_modulus(c) for c in self._in_basis]
             return SecondMoments(as_complex(self._contracted(squares)), None)
@@ -171,7 +171,7 @@ class GridPrediction:
             a = covariance.spectrum.traces()[0][None]
         for axis, square in enumerate(squares):
             a = times_along(tf.linalg.matrix_transpose(square), a, axis + 1)
-        return tf.reshape(self._layout.in_place(a), [-1])
+        return tf.reshape(self.layout.in_place(a), [-1])
 
     def _explained_along_line(self) -> tf.Tensor:
         """`cᴴ P_λ c` of the covariances c with each new place on the line, `[1, …, m]`."""
@@ -198,13 +198,13 @@ class GridPrediction:
                 f"the covariance of {self._points.shape[0]} cells was asked for, and at most "
                 f"{_MOST_JOINT} have one: take fewer cells, or draws by sample"
             )
-        covariance, form = self._conditioned.covariance, self._process.form
-        prior = form.covariance(self._process.kernel.moments_matrix(self._points))
+        covariance, form = self._conditioned.covariance, self.process.form
+        prior = form.covariance(self.process.kernel.moments_matrix(self._points))
         order = prior.shape[0]
 
         def rows_of_explained(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
             units = tf.one_hot(tf.range(first, last), order, dtype=prior.dtype)
-            a = self._layout.cells(units, self.sizes)
+            a = self.layout.cells(units, self.sizes)
             for axis, c in enumerate(self._in_basis):  # columns of C in the basis
                 a = times_along(c, a, axis + 1)
             return self._times_cross(covariance.spectrum.solve(a), self._in_basis)
@@ -224,7 +224,7 @@ class GridPrediction:
 
     def draw(self, count: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Draws of the signal without the mean function, working rows `[count B, M]`."""
-        conditioned, layout = self._conditioned, self._layout
+        conditioned, layout = self._conditioned, self.layout
         of_signal, of_noise = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
         targets = tf.tile(conditioned.targets, [count, 1])
         # The prior at the old and the new coordinates together, each of them once.
@@ -233,7 +233,7 @@ class GridPrediction:
             for old, new in zip(conditioned.grid.axes, self._axes, strict=True)
         ]
         axes = [tf.constant(union) for union, _ in joined]
-        a = prior_draws(self._grid_process, layout, axes, tf.shape(targets)[0], of_signal)
+        a = prior_draws(self.grid_process, layout, axes, tf.shape(targets)[0], of_signal)
         places = [
             np.split(at, [len(old)])
             for (_, at), old in zip(joined, conditioned.grid.axes, strict=True)
@@ -247,7 +247,7 @@ class GridPrediction:
             at_new = tf.gather(at_new, new, axis=number + 1)
         covariance = conditioned.covariance
         deviation = tf.cast(tf.sqrt(covariance.noise), targets.dtype)
-        noise = deviation * _white(self._process.form, tf.shape(targets), of_noise, targets.dtype)
+        noise = deviation * _white(self.process.form, tf.shape(targets), of_noise, targets.dtype)
         observations = covariance.kept(at_old + covariance.cells(noise))
         residual = targets - covariance.rows(observations)
         return layout.rows(at_new, self.sizes) + self.mean_from(*conditioned.weights(residual))
@@ -296,7 +296,7 @@ class GridPosterior(ShapedPosterior):
 
     Args:
         vector: The posterior of the M values.
-        sizes: The number of new coordinates of each axis.
+        axes: The new coordinates of each axis, `[m_i]`.
         draw: Function of a number and of a seed of two integers, which returns so many draws,
             `[number, ..., M]`.
     """
@@ -304,11 +304,11 @@ class GridPosterior(ShapedPosterior):
     def __init__(
         self,
         vector: ComplexNormal,
-        sizes: Sequence[int],
+        axes: Sequence[tf.Tensor],
         draw: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     ):
-        super().__init__(vector, sizes)
-        self._draw = draw
+        super().__init__(vector, sizes_of(axes))
+        self.axes, self._draw = tuple(axes), draw
 
     def sample(self, sample_shape: ArrayLike = (), seed: ArrayLike | None = None) -> tf.Tensor:
         """Random samples, `sample_shape + [..., m_1, …, m_D]`; as for a `ComplexNormal`."""
@@ -350,4 +350,4 @@ def posterior(
         series = [] if data is None else tf.unstack(data.batch)
         return tf.reshape(draws, [count, *series, -1])
 
-    return GridPosterior(vector, sizes, draw)
+    return GridPosterior(vector, axes, draw)

@@ -37,6 +37,13 @@ class ConditionedGrid(NamedTuple):
         return self.covariance.solve(targets - fitted), coefficients
 
 
+def grid_of(data: Data) -> Grid:
+    """The grid whose cells data are, or an error for other data."""
+    if data.grid is None:
+        raise ValueError("the data are no cells of a grid: give axes and cells to a GridGP")
+    return data.grid
+
+
 class GridProcess:
     """The observation model of the cells of a grid.
 
@@ -78,9 +85,9 @@ class GridProcess:
             matrix = tf.math.real(moments.k) if is_real else moments.k
         return matrix if axis else matrix * tf.cast(self._scale(), matrix.dtype)
 
-    def _line_column(self, axis: int, grid: Grid) -> tf.Tensor:
+    def _line_column(self, axis: int, size: int, step: tf.Tensor) -> tf.Tensor:
         """The first column of the matrix of an axis that is a line."""
-        lags = tf.range(grid.sizes[axis], dtype=grid.step.dtype) * grid.step
+        lags = tf.range(size, dtype=step.dtype) * step
         return tf.cast(self.matrix(axis, lags, lags[:1])[:, 0], self.dtype)
 
     def parameters(self, grid: Grid, layout: Layout) -> list[tf.Tensor]:
@@ -88,7 +95,9 @@ class GridProcess:
         self.process.kernel  # noqa: B018 — raises where a hyperparameter was left out
         line = None if grid.step is None else grid.longest
         matrices = [
-            self._line_column(axis, grid) if axis == line else self.matrix(axis, grid.axes[axis])
+            self._line_column(axis, grid.sizes[axis], grid.step)
+            if axis == line
+            else self.matrix(axis, grid.axes[axis])
             for axis in layout.order
         ]
         noise = self.process.learned_noise_variance() / self.process.form.multiplicity
@@ -96,7 +105,7 @@ class GridProcess:
 
     def _rows(self, data: Data, layout: Layout) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Targets and trend as rows of cells in the order of computations."""
-        process, sizes = self.process, data.grid.sizes
+        process, sizes = self.process, grid_of(data).sizes
 
         def ordered(rows: tf.Tensor) -> tf.Tensor:
             cells = layout.cells(rows, sizes)
@@ -109,40 +118,38 @@ class GridProcess:
 
     def _missing(self, data: Data, layout: Layout) -> tf.Tensor | None:
         """The numbers of the missing cells in the order of computations, int32."""
-        if data.grid.missing is None:
+        grid = grid_of(data)
+        if grid.missing is None:
             return None
-        real, sizes = self.process.noise_variance.variable.dtype, data.grid.sizes
-        mask = tf.scatter_nd(
-            data.grid.missing[:, None],
-            tf.ones_like(data.grid.missing, real),
-            [math.prod(sizes)],
-        )
+        present = tf.ones_like(grid.missing, self.process.noise_variance.variable.dtype)
+        mask = tf.scatter_nd(grid.missing[:, None], present, [math.prod(grid.sizes)])
         rows = tf.tile(mask[None], [1, self.process.form.multiplicity])
-        cells = layout.cells(rows, sizes)
+        cells = layout.cells(rows, grid.sizes)
         return tf.cast(tf.where(tf.reshape(cells, [-1]) > 0.0)[:, 0], tf.int32)
 
     def log_likelihood(self, data: Data) -> tf.Tensor:
         """The log marginal likelihood of each grid, real, `[B]`."""
-        layout = self.layout(data.grid)
+        grid = grid_of(data)
+        layout = self.layout(grid)
         targets, basis = self._rows(data, layout)
         missing = self._missing(data, layout)
 
         def make(parameters: Sequence[tf.Tensor], rows: tf.Tensor) -> GridCovariance:
             return GridCovariance.factorized(parameters[:-1], parameters[-1], rows, missing)
 
-        parameters, scale = self.parameters(data.grid, layout), self.process.form.scale
+        parameters, scale = self.parameters(grid, layout), self.process.form.scale
         second = "parameter_covariance()"
         density = log_density(make, parameters, targets, basis, scale, second)
         return self.process.normalized(density, data, self.process.data_basis(data))
 
     def condition(self, data: Data) -> ConditionedGrid:
         """The process given the cells of a grid. Has no gradient."""
-        grid = data.grid
+        grid = grid_of(data)
         if max(grid.sizes) <= _MOST_DIAGONALISED:  # variances of a line take much longer
-            data = data._replace(grid=grid._replace(step=None))
-        layout = self.layout(data.grid)
-        *matrices, noise = map(tf.stop_gradient, self.parameters(data.grid, layout))
+            grid = grid._replace(step=None)
+        layout = self.layout(grid)
+        *matrices, noise = map(tf.stop_gradient, self.parameters(grid, layout))
         covariance = GridCovariance(matrices, noise, self.dtype, self._missing(data, layout))
         targets, basis = self._rows(data, layout)
         trend = None if basis is None else trend_of(covariance.solve, basis)
-        return ConditionedGrid(data.grid, layout, covariance, targets, basis, trend)
+        return ConditionedGrid(grid, layout, covariance, targets, basis, trend)

@@ -9,14 +9,13 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.forms import CompositeForm, SecondMoments, as_matrices
-from cgp.gp.data import Data
+from cgp.gp.data import Data, empty_variable
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.outputs import by_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.exposures import ExposedProcess, Integrals
 from cgp.gp.state_space.native_likelihood import numbers_of
 from cgp.gp.state_space.output_series import by_sample, in_points, noise_of_samples
-from cgp.gp.stored_data import empty_variable
 from cgp.kernels.functionals import VALUES, Functional
 from cgp.linalg.batch_last import cholesky, triangularize
 from cgp.linalg.gradients import without_gradient

@@ -18,13 +18,12 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, Step
-from cgp.gp.data import Data
+from cgp.gp.data import Data, StoredData
 from cgp.gp.noise import SampleNoise, joined_noise
 from cgp.gp.state_space.discretization import StateAt, StoredState, ordered_series
 from cgp.gp.state_space.output_series import rows_of
 from cgp.gp.state_space.predictions import smoothed
 from cgp.gp.state_space.process_cell import PlacedState, ProcessCell, shared_noise
-from cgp.gp.stored_data import StoredData
 from cgp.gp.stream_samples import forecast_at
 from cgp.linalg.arguments import ArrayLike
 from cgp.online.cell import Sample
