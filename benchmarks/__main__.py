@@ -23,6 +23,7 @@ SCRIPTS = (
     "rank_one_updates",
     "exact_gp",
     "lines",
+    "grids",
     "recursive_gp",
     "kalman_filter",
     "state_space_gp",

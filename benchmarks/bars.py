@@ -168,6 +168,14 @@ def _processes():
     ):
         name = f"`ExactGP` over a line, value and gradient, {case}"
         yield Bar(name, "lines", quotient("rows", column), asked, "N")
+    for case, column, asked in (
+        ("ms, 14 × n × 16", "frame", {100_352: 600.0}),
+        ("ms, n × 10", "long", {10_000: 300.0}),
+        ("ms, n × n", "square", {1_000_000: 9000.0}),
+        ("MB, n × n", "square, MB", {1_000_000: 700.0}),
+    ):
+        name = f"`GridGP`, value and gradient, {case}"
+        yield Bar(name, "grids", quotient("rows", column), asked, "cells")
 
 
 def _trackers():

@@ -15,18 +15,13 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-import argparse
 import math
-import resource
-import subprocess
-import sys
-import time
 
+import growth
 import numpy as np
 import scipy.linalg
 import scipy.special
 import tensorflow as tf
-from timing import markdown, save
 
 import cgp
 from cgp.gp import data as data_of_processes
@@ -73,50 +68,5 @@ def evaluation(case, n):
     return lambda: loss(loss.start)
 
 
-def milliseconds(function, seconds):
-    """The median over calls of the time of the processor, after the first call."""
-    function()
-    times, start = [], time.monotonic()
-    while len(times) < 3 or (time.monotonic() - start < seconds and len(times) < 100):
-        before = time.process_time()
-        function()
-        times.append(1e3 * (time.process_time() - before))
-    return float(np.median(times))
-
-
-def measured(case, n, seconds):
-    """Milliseconds, and megabytes above the imports, of a case in this process."""
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    took = milliseconds(evaluation(case, n), seconds)
-    return took, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="short, nothing written")
-    parser.add_argument("--case", nargs=3, metavar=("CASE", "N", "SECONDS"), help="one of them")
-    arguments = parser.parse_args()
-    if arguments.case:
-        case, n, seconds = arguments.case
-        print(*measured(case, int(n), float(seconds)))
-        return
-    seconds = 0.2 if arguments.quick else 2.0
-    rows = []
-    for n in SIZES[: 1 if arguments.quick else None]:
-        row = {"n": n} | {name: None for case in CASES for name in (case, f"{case}, MB")}
-        for case in [c for c in CASES if n <= MOST.get(c, SIZES[-1])]:
-            command = [sys.executable, __file__, "--case", case, str(n), str(seconds)]
-            output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            took, memory = map(float, output.split())
-            row |= {case: took, f"{case}, MB": memory}
-        rows.append(row)
-        print(row, flush=True)
-    print(markdown(rows))
-    if not arguments.quick:
-        print("written to", save("lines", rows, unit="milliseconds", threads=1).name)
-
-
 if __name__ == "__main__":
-    main()
+    growth.main(__file__, __doc__.splitlines()[0], SIZES, MOST, CASES, evaluation)

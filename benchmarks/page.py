@@ -310,6 +310,21 @@ def lines(records: Records) -> str:
     return _table(records["lines"]["rows"], columns)
 
 
+def grids(records: Records) -> str:
+    if "grids" not in records:
+        return "Not measured yet."
+    columns = {
+        "cells": "n",
+        "14 × n × 16, ms": "frame",
+        "square, ms": "square",
+        "MB": "square, MB",
+        "n × 10, ms": "long",
+        "300 missing, ms": "300 missing",
+        "dense, ms": "dense",
+    }
+    return _table(records["grids"]["rows"], columns)
+
+
 def streams(records: Records) -> str:
     if "streams" not in records:
         return "Not measured yet."
@@ -339,6 +354,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "history": history,
     "exact gp": exact_gp,
     "lines": lines,
+    "grids": grids,
     "rank one": rank_one,
     "rank one gradient": rank_one_gradient,
     "recursive gp": recursive_gp,

@@ -139,15 +139,38 @@ def recursive_gp(record: Record) -> None:
 
 def lines(record: Record) -> None:
     """Time against the number of samples."""
-    rows = record["rows"]
     title = "ExactGP over a regular line: value and gradient, one thread"
-    with _picture("lines", title, 1, 6, 4.2) as [panel]:
-        _line(panel, rows, "n", "dense", "dense covariance", color=THEIRS)
-        _line(panel, rows, "n", "SciPy", "SciPy, solve_toeplitz alone", color=THEIRS_TOO)
-        _line(panel, rows, "n", "5 % missing", "5 % missing", color=OURS_THREE)
-        _line(panel, rows, "n", "fading", "fading", color=OURS_TOO)
-        _line(panel, rows, "n", "smooth", "smooth", color=OURS)
-        _sizes(panel, [row["n"] for row in rows], "samples, N")
+    curves = {
+        "dense": ("dense covariance", THEIRS),
+        "SciPy": ("SciPy, solve_toeplitz alone", THEIRS_TOO),
+        "5 % missing": ("5 % missing", OURS_THREE),
+        "fading": ("fading", OURS_TOO),
+        "smooth": ("smooth", OURS),
+    }
+    _growth("lines", record, title, curves, "samples, N")
+
+
+def grids(record: Record) -> None:
+    """Time against the number of cells."""
+    title = "GridGP: value and gradient, one thread"
+    curves = {
+        "dense": ("ExactGP of all cells", THEIRS),
+        "300 missing": ("n × 10, 300 cells missing", OURS_THREE),
+        "square": ("n × n", OURS_TOO),
+        "frame": ("14 × n × 16", FLOOR),
+        "long": ("n × 10", OURS),
+    }
+    _growth("grids", record, title, curves, "cells, N")
+
+
+def _growth(
+    name: str, record: Record, title: str, curves: dict[str, tuple[str, str]], size: str
+) -> None:
+    rows = record["rows"]
+    with _picture(name, title, 1, 6, 4.2) as [panel]:
+        for column, (label, colour) in curves.items():
+            _line(panel, rows, "n", column, label, color=colour)
+        _sizes(panel, [row["n"] for row in rows], size)
         _times(panel, "time of an evaluation, ms")
 
 
@@ -200,6 +223,7 @@ PICTURES = {
     "rank_one_updates": rank_one_updates,
     "exact_gp": exact_gp,
     "lines": lines,
+    "grids": grids,
     "recursive_gp": recursive_gp,
     "kalman_filter": kalman_filter,
     "state_space_gp": state_space_gp,

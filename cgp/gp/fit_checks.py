@@ -11,7 +11,7 @@ from cgp.gp import posterior as predictions
 from cgp.gp.data import Data
 from cgp.gp.outputs import by_outputs, points_of_outputs
 from cgp.gp.starts import FAR, mean_known_noise, residuals_of_mean, scales_of
-from cgp.kernels.along import Along
+from cgp.kernels.along import scales_along_axes
 from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.functionals import check_functional
@@ -182,18 +182,18 @@ def _of_vanished(gp: Any, data: Data, vanished: list[Kernel]) -> list[str]:
 def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> list[str]:
     suspicions = []
     terms = gp.kernel.parts if isinstance(gp.kernel, Sum) else (gp.kernel,)
-    scales_by_lengthscale: dict[int, DataScales] = {}
-    for term in terms:
-        if not any(term is vanished_term for vanished_term in vanished):
-            for kernel in term.walk():  # a kernel along an axis before those inside it
-                of_kernel = scales.along(kernel.axis) if isinstance(kernel, Along) else scales
-                inside = kernel.walk() if isinstance(kernel, Along) else [kernel]
-                for stationary in (k for k in inside if isinstance(k, Stationary)):
-                    scales_by_lengthscale.setdefault(id(stationary.lengthscale), of_kernel)
+    scaled = {
+        id(kernel.lengthscale)
+        for term in terms
+        if not any(term is vanished_term for vanished_term in vanished)
+        for kernel in term.walk()
+        if isinstance(kernel, Stationary)
+    }
+    of_all, along_axes = scales, scales_along_axes(gp.kernel, scales)
     for name, parameter in gp.named_hyperparameters().items():
-        if id(parameter) not in scales_by_lengthscale:
+        if id(parameter) not in scaled:
             continue
-        scales = scales_by_lengthscale[id(parameter)]
+        scales = along_axes.get(id(parameter), of_all)
         lengthscale = parameter.numpy()
         shown = np.array2string(np.asarray(lengthscale), formatter={"float": "{:.3g}".format})
         is_of_each = np.ndim(lengthscale) and np.size(lengthscale) == scales.x.shape[1]

@@ -20,6 +20,7 @@ from cgp.gp.outputs import series_of_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.signal_power import with_power_of_data
 from cgp.kernels import Kernel, Sum, White
+from cgp.kernels.along import scales_along_axes
 from cgp.kernels.base import Product
 from cgp.kernels.data_scales import DataScales, StartRules, series_means
 from cgp.kernels.rotation import Rotation
@@ -82,10 +83,12 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
     if scales.x.shape[1] > 1:
         _spread_left_out(gp, scales.x.shape[1])
     rules = _rules(gp, scales, _is_left_out)
+    along_axes = scales_along_axes(gp.kernel, scales)
     for parameter, start in list(_starts(gp, rules, _is_left_out)):
         # Without a rule it starts from the placeholder.
         start = parameter.numpy() if start is None else start
-        parameter.start(np.broadcast_to(start, parameter.numpy().shape), _unit(parameter, scales))
+        unit = _unit(parameter, along_axes.get(id(parameter), scales))
+        parameter.start(np.broadcast_to(start, parameter.numpy().shape), unit)
     return scales
 
 

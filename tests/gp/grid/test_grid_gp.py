@@ -225,3 +225,22 @@ def test_is_it_a_layer(kind):
     close([tf.reshape(result["mean"], [-1])], [wanted["mean"]], 1e-10)
     assert loss.numpy() == pytest.approx(exact.losses[0].numpy(), rel=1e-12)
     assert np.isfinite(np.asarray(tape.gradient(loss, cells))[~np.isnan(z)]).all()
+
+
+def test_are_frequencies_learned_along_axes_of_other_units():
+    """Seconds and hertz, whose geometric mean is a scale of neither."""
+    axes = 0.5e-3 * np.arange(30), 15e3 * np.arange(30)
+
+    def make(is_true):
+        values = ((1.0, 5e-3), 60.0, 1.5e5, -1e-6) if is_true else ((), None, None, None)
+        along_time = Matern32(*values[0]) * Rotation(values[1])
+        along_frequency = RBF(1.0, values[2], fixed="variance") * Rotation(values[3])
+        return cgp.GridGP(Along(along_time, 0) * Along(along_frequency, 1), 0.05)
+
+    truth = make(True)
+    for seed in range(4):
+        z = truth.sample(axes, seed=seed, observed=True)[0]
+        gp, near = make(False), make(True)
+        for model in (gp, near):
+            model.fit(axes, z, verbose=0)
+        assert gp.evaluate(axes, z, verbose=0) < near.evaluate(axes, z, verbose=0) + 1e-5
