@@ -42,6 +42,7 @@ _HEADS = {
 # the least noise that a fit assumes.
 _LARGEST_EXCESS_ERROR_DB = 10.0
 _MOST_CELLS = 500  # of a grid, left out of a fit
+_MOST_CELLS_OF_ALL = 2_000_000  # these times all cells: each takes about an evaluation
 _CHANCE = 3.0  # standard errors of the mean of squared errors over predicted variances
 
 
@@ -374,7 +375,8 @@ def _checked_grid(
 def _folds_of_grid(sizes: tuple[int, ...], z: np.ndarray, folds: int, seed: int) -> np.ndarray:
     """Which cells each fold leaves out, drawn, bool, `[folds, *sizes]`."""
     present = ~np.isnan(z.reshape(-1, math.prod(sizes))).all(axis=0)
-    cells = generator_of(seed).permutation(np.flatnonzero(present))[: folds * _MOST_CELLS]
+    count = int(np.clip(_MOST_CELLS_OF_ALL // present.size, 20, _MOST_CELLS))
+    cells = generator_of(seed).permutation(np.flatnonzero(present))[: folds * count]
     if len(cells) < folds:
         raise ValueError(f"{folds} folds need as many cells, got {len(cells)}")
     left_out = np.zeros((folds, present.size), bool)

@@ -581,6 +581,12 @@ REFUSALS = {
         r"along axes \[0, 1\] are improper"),
     "GridGP: noise of each cell": (lambda: grid(noise_variance=[0.1, 0.2]), ValueError,
         r"noise variance of a GridGP is one number.*got \[0.1, 0.2\]"),
+    "GridGP: another likelihood": (
+        lambda: grid(likelihood=likelihoods.StudentT()), ValueError,
+        "a GridGP has no likelihood.*take ExactGP"),
+    "GridGP: a prediction between labels": (
+        lambda: cgp.GridGP(kernels.Along(kernels.Levels(2, I2), 0), 0.1).predict(([0.5],)),
+        ValueError, "must be labels, whole numbers from 0 to 1, got 0.5"),
     "GridGP: noise of each cell later": (
         lambda: grid().condition((X, X), CELLS, noise_variance=0.1), ValueError,
         "all cells of a GridGP have the one learned noise variance"),

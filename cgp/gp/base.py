@@ -148,6 +148,10 @@ class GaussianProcess(Parameterized, Model):
         real, outputs = self.variable_dtype, self.kernel.outputs
         return as_data(x, z, missing, real, outputs=outputs, **arguments)
 
+    def inputs(self, x: Any) -> Any:
+        """New inputs as tensors, as a user gives them: points `[..., M, D]`."""
+        return as_points(x, self.variable_dtype)
+
     def points(self, x: ArrayLike) -> tf.Tensor:
         """New inputs as points of the kernel, `[..., M, D]`, those of all outputs side by side."""
         points, outputs = as_points(x, self.variable_dtype), self.kernel.outputs

@@ -33,20 +33,20 @@ class Grid(NamedTuple):
 
     axes: tuple[tf.Tensor, ...]
     """The coordinates of each axis, real, `[n_i]`."""
-    step: tf.Tensor | None = None
-    """The step of the longest axis where its matrix is Toeplitz, real, scalar; None elsewhere."""
+    steps: tuple[tf.Tensor | None, ...] = ()
+    """The step of an axis whose matrix is taken as Toeplitz, real, scalar; None for the others."""
     missing: tf.Tensor | None = None
     """The numbers of the missing cells, int32, `[k]`; None for none."""
 
     @property
-    def sizes(self) -> list[int]:
-        """The number of coordinates of each axis."""
-        return [axis.shape[0] for axis in self.axes]
+    def sizes(self) -> list[Any]:
+        """The number of coordinates of each axis, a tensor where a graph does not know it."""
+        return [tf.shape(a)[0] if a.shape[0] is None else a.shape[0] for a in self.axes]
 
     @property
-    def longest(self) -> int:
-        """The number of the longest axis."""
-        return self.sizes.index(max(self.sizes))
+    def line(self) -> int | None:
+        """The number of the axis whose matrix is taken as Toeplitz; None for none."""
+        return next((axis for axis, step in enumerate(self.steps) if step is not None), None)
 
 
 class Data(NamedTuple):

@@ -61,20 +61,21 @@ def log_density(
     """
     message = f"this likelihood has first derivatives alone; second ones are {second_derivatives}"
 
-    def of_first_order(cotangent: tf.Tensor) -> tf.Tensor:
-        """A cotangent whose own derivative, which would lack terms, is an error."""
-        return tf.raw_ops.PreventGradient(input=cotangent, message=message)
-
-    def evaluate(*arguments: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+    def evaluate(*tensors: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         # A tape would record all that follows, and keep its arrays.
-        arguments = tuple(map(tf.stop_gradient, arguments))
-        parameters, vectors = (
-            arguments[: -len(vector_arguments)],
-            arguments[-len(vector_arguments) :],
-        )
+        arguments = tuple(map(tf.stop_gradient, tensors))
+        of_covariance, vectors = arguments[: len(parameters)], arguments[len(parameters) :]
+
+        def of_first_order(cotangent: tf.Tensor) -> tf.Tensor:
+            """A cotangent whose own derivative, which would lack terms, is an error."""
+            # What is zero reaches the tensors, which nothing else here does.
+            zeros = [tf.reduce_sum(tf.math.real(tensor)) * 0.0 for tensor in tensors]
+            cotangent += tf.cast(tf.add_n(zeros), cotangent.dtype)
+            return tf.raw_ops.PreventGradient(input=cotangent, message=message)
+
         targets, *bases = vectors
         count = tf.shape(targets)[0]
-        covariance = make(parameters, tf.concat(vectors, axis=0))
+        covariance = make(of_covariance, tf.concat(vectors, axis=0))
         value, residual, trend = covariance.log_det, covariance.white[:count], targets
         if bases:
             q, r = orthonormal(tf.transpose(covariance.white[count:]))
@@ -97,12 +98,13 @@ def log_density(
                 fitted = tf.linalg.matmul(tf.math.conj(coefficients), weighted)
                 of_vectors.append(-2.0 * scale * (total * leverage - fitted))
             cotangents = covariance.cotangents(total, left, right)
-            return [*(of_first_order(-scale * bar) for bar in cotangents), *of_vectors]
+            bars = [*(-scale * bar for bar in cotangents), *of_vectors]
+            return [of_first_order(bar) for bar in bars]
 
         return -scale * value, backward
 
-    vector_arguments = (targets,) if basis is None else (targets, basis)
-    return tf.custom_gradient(evaluate)(*parameters, *vector_arguments)
+    rows = (targets,) if basis is None else (targets, basis)
+    return tf.custom_gradient(evaluate)(*parameters, *rows)
 
 
 def refined(

@@ -13,9 +13,7 @@ from cgp.kernels.markov import Pair
 from cgp.kernels.outputs import trapezoidal
 from cgp.linalg.arguments import ArrayLike, check_whole
 
-_SHRINKAGE = (
-    0.05  # of the correlations that a start takes from data, so that they are no exact ones
-)
+_SHRINKAGE = 0.05  # of correlations in the data, from which a start is made
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -76,7 +74,15 @@ class Levels(Kernel):
         factor = self.factor.value
         covariance = tf.linalg.matmul(factor, factor, adjoint_b=True)
         first, second = (self._labels(x) for x in (x1, x2))
-        return tf.gather(tf.reshape(covariance, [-1]), self.levels * first + second), None
+        zero = tf.zeros_like(first + second)
+        return tf.gather_nd(covariance, tf.stack([first + zero, second + zero], axis=-1)), None
+
+    def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """The moments between points, or an error where these are no labels."""
+        if tf.executing_eagerly():
+            self.check_points(x1)
+            self.check_points(x2)
+        return super().checked_moments(x1, x2)
 
     def _labels(self, x: tf.Tensor) -> tf.Tensor:
         """The labels of points `[..., 1]`, int32 `[...]`."""

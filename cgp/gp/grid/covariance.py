@@ -20,20 +20,26 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.gp.structured_covariance import refined
 from cgp.linalg import cholesky, log_det, solve, toeplitz
 from cgp.linalg.arguments import as_complex
+from cgp.linalg.cholesky import assert_positive_definite
 
 _ELEMENTS = 250_000  # of arrays of all cells that are in work at once
+_BELOW_ROUNDING = (
+    "the noise variance of a grid is below the rounding of its covariance (give it more noise, or "
+    "check the kernel)"
+)
 
 
 class Eigenvalues:
     """`λ + σ²` of all axes: K where every axis is diagonalised."""
 
     def __init__(self, eigenvalues: tf.Tensor, noise: tf.Tensor):
-        self._values = eigenvalues + noise
+        self._values, self.shape = eigenvalues + noise, eigenvalues.shape
         self.log_det = tf.reduce_sum(tf.math.log(self._values))
 
     def inverse_times(self, a: tf.Tensor) -> tf.Tensor:
@@ -68,11 +74,10 @@ class Lines:
 
     def __init__(self, column: tf.Tensor, eigenvalues: tf.Tensor, noise: tf.Tensor):
         self._column = column
-        is_first = tf.one_hot(0, column.shape[0], dtype=column.dtype)
+        is_first = tf.one_hot(0, tf.shape(column)[0], dtype=column.dtype)
         self._columns = as_complex(eigenvalues)[..., None] * column + as_complex(noise) * is_first
-        no_vectors = tf.zeros([*eigenvalues.shape, 0, *column.shape], column.dtype)
-        factor = toeplitz.factorize(self._columns, no_vectors)
-        self._inverse_columns = factor.inverse_column
+        factor = toeplitz.factorize(self._columns, self._columns[..., None, :][..., :0, :])
+        self._inverse_columns, self.shape = factor.inverse_column, eigenvalues.shape
         self.log_det = tf.reduce_sum(factor.log_det)
 
     def inverse_times(self, a: tf.Tensor) -> tf.Tensor:
@@ -130,15 +135,15 @@ class GridCovariance:
         missing: tf.Tensor | None = None,
     ):
         self._matrices = [tf.stop_gradient(a) for a in matrices]
-        self.sizes, self._dtype = [int(a.shape[0]) for a in matrices], dtype
+        self.sizes, self._dtype = [_size(a) for a in matrices], dtype
         self.has_line = matrices[-1].shape.rank == 1
         diagonalised = self._matrices[: len(matrices) - self.has_line]
-        decompositions = [tf.linalg.eigh(a) for a in diagonalised]
+        decompositions = [_eigh(a) for a in diagonalised]
         # Rounding makes some that are zero negative.
-        self.values = [tf.maximum(tf.math.real(values), 0.0) for values, _ in decompositions]
+        self.values = [tf.maximum(values, 0.0) for values, _ in decompositions]
         self.vectors = [tf.cast(vectors, dtype) for _, vectors in decompositions]
         self.noise, self._missing = noise, missing
-        eigenvalues = self._outer(self.values)
+        eigenvalues = self._checked(self._outer(self.values))
         self.spectrum: Eigenvalues | Lines = (
             Lines(self._matrices[-1], eigenvalues, noise)
             if self.has_line
@@ -148,6 +153,15 @@ class GridCovariance:
         self.chol_of_missing = None if missing is None else self._factor_of_missing(missing)
         if self.chol_of_missing is not None:
             self.log_det += log_det(self.chol_of_missing)
+
+    def _checked(self, eigenvalues: tf.Tensor) -> tf.Tensor:
+        """Eigenvalues, where noise is above their rounding; as for `cgp.linalg.cholesky` if not."""
+        rounding = 2.0 * np.finfo(self._dtype.real_dtype.as_numpy_dtype).eps
+        is_above = self.noise > rounding * tf.reduce_max(eigenvalues)  # False for NaN
+        flat = tf.reshape(eigenvalues, [1, -1])
+        return tf.reshape(
+            assert_positive_definite(is_above, flat, _BELOW_ROUNDING), tf.shape(eigenvalues)
+        )
 
     @classmethod
     def factorized(
@@ -167,14 +181,14 @@ class GridCovariance:
     # --- arrays of cells, and the basis of the eigenvectors --------------------------------------
 
     @property
-    def count(self) -> int:
+    def count(self) -> Any:
         """The number of cells, the missing ones included."""
         return math.prod(self.sizes)
 
     @property
-    def rows_at_once(self) -> int:
+    def rows_at_once(self) -> tf.Tensor:
         """The number of arrays of all cells that are in work at once."""
-        return max(1, _ELEMENTS // self.count)
+        return tf.maximum(1, _ELEMENTS // self.count)
 
     def cells(self, rows: tf.Tensor) -> tf.Tensor:
         """Rows as arrays of cells."""
@@ -256,7 +270,7 @@ class GridCovariance:
 
     def _scattered(self, values: tf.Tensor) -> tf.Tensor:
         """Arrays of cells from their values at the missing ones, `[S, k]`, and zeros."""
-        shape = [self.count, tf.shape(values)[0]]
+        shape = tf.stack([self.count, tf.shape(values)[0]])
         columns = tf.scatter_nd(tf.expand_dims(self._missing, axis=1), tf.transpose(values), shape)
         return self.cells(tf.transpose(columns))
 
@@ -279,7 +293,12 @@ class GridCovariance:
             columns = self.spectrum.inverse_times(self.to_basis(self._scattered(units)))
             return tf.math.conj(self._at_missing(self.from_basis(columns)))
 
-        block = in_blocks(rows_of_block, count, self.rows_at_once, [None], self._dtype)
+        # A graph may have none, of which rows of no known length cannot be stacked.
+        block = tf.cond(
+            count > 0,
+            lambda: in_blocks(rows_of_block, count, self.rows_at_once, [None], self._dtype),
+            lambda: tf.zeros([0, 0], self._dtype),
+        )
         block = tf.ensure_shape(block, [missing.shape[0], missing.shape[0]])
         return cholesky(0.5 * (block + tf.linalg.adjoint(block)))
 
@@ -363,7 +382,7 @@ class GridCovariance:
 def in_blocks(
     rows_of: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     count: tf.Tensor | int,
-    size: int,
+    size: tf.Tensor | int,
     shape: Sequence[int | None],
     dtype: tf.DType,
 ) -> tf.Tensor:
@@ -379,6 +398,20 @@ def in_blocks(
     rows = tf.TensorArray(dtype, count, element_shape=shape)
     start = tf.constant(0), rows
     return tf.while_loop(lambda first, _: first < count, write, start)[1].stack()
+
+
+def _size(a: tf.Tensor) -> Any:
+    """The length of the first axis, a tensor where a graph does not know it."""
+    return tf.shape(a)[0] if a.shape[0] is None else a.shape[0]
+
+
+def _eigh(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Real eigenvalues and eigenvectors of a Hermitian matrix; NaN for one that is not finite."""
+    is_finite = tf.reduce_all(tf.math.is_finite(tf.math.real(matrix) + tf.math.imag(matrix)))
+    identity = tf.eye(tf.shape(matrix)[0], dtype=matrix.dtype)
+    values, vectors = tf.linalg.eigh(tf.where(is_finite, matrix, identity))
+    values = tf.math.real(values)
+    return tf.where(is_finite, values, np.nan * values), vectors
 
 
 def times_along(matrix: tf.Tensor, a: tf.Tensor, axis: int) -> tf.Tensor:

@@ -14,7 +14,7 @@ from cgp.distributions import ComplexNormal
 from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.data import Data, Grid, as_data, step_of_line
 from cgp.gp.grid.axes import axis_kernels
-from cgp.gp.grid.posterior import points_of_grid, posterior
+from cgp.gp.grid.posterior import points_of_grid, posterior, sizes_of
 from cgp.gp.grid.process import ConditionedGrid, GridProcess, grid_of
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
@@ -29,6 +29,8 @@ from cgp.training.saving import Outputs, Served
 
 _FEWEST = 256  # coordinates of a line; shorter axes are diagonalised sooner
 _MOST_MISSING = 3000  # cells, one by one: they take a factor of their own
+_MOST_DIAGONALISED = 4096  # coordinates of an axis that is no line
+_COST_OF_CELL = 160  # of a missing one of N cells over that of an element of n³, measured
 
 Axes = Sequence[ArrayLike]
 
@@ -46,14 +48,16 @@ class GridGP(MaximumLikelihoodGP):
     `cgp.gp.grid.covariance`).
 
     Missing cells are NaN, the same in all grids of a batch. Coordinates of which every cell is
-    missing (flagged channels, pilots at every fourth subcarrier) are left out, which costs nothing.
-    Up to 3000 others are Schur complements, each of which costs about as much as a step without.
+    missing (flagged channels, pilots at every fourth subcarrier) are left out, which costs nothing;
+    inside of a long line a few stay, as it would be none without. Up to 3000 other cells are Schur
+    complements, each of which costs up to a third of a step without.
 
     An improper kernel may be along one axis, and the others are then real.
 
     Data are given as the coordinates of each axis and an array of cells, `gp.fit((t, f), z)`, and
     predictions are for the cells of new coordinates, `gp.predict((t_new, f_new))["mean"]`. Methods
-    and arguments that are not listed are as for `ExactGP`. Moments of predictions have no gradient.
+    and arguments that are not listed are as for `ExactGP`. The likelihood has first derivatives, and
+    predictions have none by hyperparameters.
 
     Args:
         kernel: A product of `Along(kernel, axis)`, one factor or more for each axis from 0, and of
@@ -105,6 +109,12 @@ class GridGP(MaximumLikelihoodGP):
                 "the noise variance of a GridGP is one number, or its covariance would not be a "
                 f"product of those of the axes, got {noise_variance!r}"
             )
+        for argument in ("likelihood", "noise_pseudo_variance", "noise_scale", "noise_fraction"):
+            if argument in kwargs:
+                raise ValueError(
+                    f"a GridGP has no {argument}: the noise of all cells is normal, circular and "
+                    "of one variance, so take ExactGP"
+                )
         kwargs |= {"fixed": fixed, "priors": priors, "name": name, "dtype": dtype}
         super().__init__(kernel, noise_variance, 0.0, mean, **kwargs)
         self._grid_process = GridProcess(self._process, axis_kernels(kernel))
@@ -123,6 +133,10 @@ class GridGP(MaximumLikelihoodGP):
         return len(self._grid_process.kernels.axes)
 
     # --- taking data in ---------------------------------------------------------------------------
+
+    def inputs(self, x: Any) -> tuple[tf.Tensor, ...]:
+        """New inputs as tensors: the coordinates of each axis, `[m_i]`."""
+        return self.axes_of(x)
 
     def axes_of(self, x: Axes) -> tuple[tf.Tensor, ...]:
         """The coordinates of each axis, checked, as tensors `[n_i]`."""
@@ -174,9 +188,9 @@ class GridGP(MaximumLikelihoodGP):
         z = as_observations(z, missing, complex_dtype(self.variable_dtype), copy=False)
         self._check_cells(z.shape, axes, came)
         if tf.executing_eagerly():
-            axes, z = _without_missing_coordinates(axes, tf.convert_to_tensor(z))
-        sizes = [int(axis.shape[0]) for axis in axes]
-        rows = tf.reshape(z, [*z.shape[: -len(sizes)], math.prod(sizes)])
+            axes, z = self._without_missing_coordinates(axes, tf.convert_to_tensor(z))
+        sizes, batch = sizes_of(axes), z.shape[: -len(axes)]
+        rows = tf.reshape(z, [*(-1 if n is None else n for n in batch), math.prod(sizes)])
         points = points_of_grid(axes)
         data = as_data(points, rows, None, self.variable_dtype, **arguments)
         return self._with_grid(data, axes)
@@ -184,7 +198,7 @@ class GridGP(MaximumLikelihoodGP):
     def _check_cells(self, shape: Any, axes: Sequence[tf.Tensor], z: Any) -> None:
         sizes = tuple(axis.shape[0] for axis in axes)
         rank = len(sizes)
-        if len(shape) >= rank and tuple(shape[-rank:]) == sizes:
+        if len(shape) >= rank and tf.TensorShape(shape[-rank:]).is_compatible_with(sizes):
             return
         fits = remedy(as_code("z", z), shape, lambda s: s[-rank:] == sizes, samples=None)
         raise ValueError(
@@ -211,20 +225,62 @@ class GridGP(MaximumLikelihoodGP):
                 "coordinates where most are missing, or take a SparseGP or an ExactGP of the cells "
                 "that are there"
             )
-        longest, step = grid.longest, None
-        inner = self._grid_process.kernels.axes[longest]
-        may_be_line = grid.sizes[longest] >= _FEWEST and self.variable_dtype == "float64"
-        if may_be_line and inner.is_stationary and self._process.is_proper:
-            step = step_of_line(np.asarray(grid.axes[longest]))
-        step = None if step is None else tf.constant(step, data.x.dtype)
+        line = self._line_of(axes)
+        steps: list[tf.Tensor | None] = [None] * len(axes)
+        for number, axis in enumerate(axes):
+            if number == line:
+                step = (axis[-1] - axis[0]) / (int(axis.shape[0]) - 1)
+                steps[number] = tf.cast(step, data.x.dtype)
+            elif axis.shape[0] > _MOST_DIAGONALISED:
+                raise ValueError(
+                    f"x[{number}] has {axis.shape[0]} coordinates, and more than "
+                    f"{_MOST_DIAGONALISED} are those of one axis that is a regular line, in double "
+                    "precision, of a proper and stationary kernel: fit a piece of it"
+                )
         numbers = tf.constant(missing) if len(missing) else None
-        return data._replace(grid=Grid(tuple(axes), step, numbers))
+        return data._replace(grid=Grid(tuple(axes), tuple(steps), numbers))
+
+    def _line_of(self, axes: Sequence[tf.Tensor]) -> int | None:
+        """The longest axis, if its matrix may be taken as Toeplitz; else None."""
+        sizes = [int(axis.shape[0]) for axis in axes]
+        longest = sizes.index(max(sizes))
+        kernel = self._grid_process.kernels.axes[longest]
+        may_be_line = kernel.is_stationary and self._process.is_proper
+        if not may_be_line or sizes[longest] < _FEWEST or self.variable_dtype != "float64":
+            return None
+        return None if step_of_line(np.asarray(axes[longest])) is None else longest
+
+    def _without_missing_coordinates(
+        self, axes: Sequence[tf.Tensor], z: tf.Tensor
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """A grid without the coordinates at which every cell is missing, unless all are.
+
+        Inside of a long line a few of them stay, as it would be none without.
+        """
+        present = ~np.isnan(z)
+        if not present.any():
+            return list(axes), z
+        kept, line = [], self._line_of(axes)
+        for number, axis in enumerate(axes):
+            place = present.ndim - len(axes) + number
+            others = tuple(other for other in range(present.ndim) if other != place)
+            coordinates = np.flatnonzero(present.any(axis=others))
+            if number == line:
+                inside = np.arange(coordinates[0], coordinates[-1] + 1)
+                cells = math.prod(present.shape[-len(axes) :]) // present.shape[place]
+                missing = cells * (len(inside) - len(coordinates))
+                # An evaluation of each missing cell, against the cube of a matrix.
+                if missing * cells * _COST_OF_CELL < len(inside) ** 2 and missing < _MOST_MISSING:
+                    coordinates = inside
+            if len(coordinates) < axis.shape[0]:
+                axis, z = tf.gather(axis, coordinates), tf.gather(z, coordinates, axis=place)
+            kept.append(axis)
+        return kept, z
 
     def _condition(self, data: Data) -> None:
-        conditioned = self._grid_process.condition(data)  # first: where it fails all else stays
+        self._grid_process.log_likelihood(data)  # first: where it fails all else stays
         self._stored.replace(data)
-        self._grid = data.grid
-        self._conditioned = snapshot(self._process.weights), conditioned
+        self._grid, self._conditioned = data.grid, None
 
     def _recall(self, data: Data) -> None:
         self._stored.replace(data)
@@ -256,7 +312,7 @@ class GridGP(MaximumLikelihoodGP):
         shape, batch = " × ".join(map(str, self._grid.sizes)), data.batch.numpy().tolist()
         words = f"{shape} cells" if not batch else f"{math.prod(batch)} grids of {shape} cells"
         missing = self._grid.missing
-        words += "" if self._grid.step is None else f", axis {self._grid.longest} a regular line"
+        words += "" if self._grid.line is None else f", axis {self._grid.line} a regular line"
         return words + (f", {missing.shape[0]} missing" if missing is not None else "")
 
     # --- likelihood -------------------------------------------------------------------------------
@@ -268,8 +324,9 @@ class GridGP(MaximumLikelihoodGP):
     def rounding_noise(self, data: Data) -> tf.Tensor:
         """The rounding error of the eigenvalues of the covariance of data, in squared units."""
         variance = tf.reduce_max(tf.math.real(self._process.marginal(data.x[:, :1]).k))
-        size = tf.cast(max(grid_of(data).sizes), variance.dtype)
-        return 16.0 * np.finfo(self.variable_dtype).eps * tf.sqrt(size) * variance
+        # The largest eigenvalue is below the trace.
+        size = tf.cast(tf.shape(data.z)[-1], variance.dtype)
+        return 4.0 * np.finfo(self.variable_dtype).eps * size * variance
 
     # --- predictions ------------------------------------------------------------------------------
 
@@ -292,6 +349,7 @@ class GridGP(MaximumLikelihoodGP):
                 marginalised trend, which has no prior.
         """
         axes = self.axes_of(x)
+        self._grid_process.check_axes(axes)
         noise = COMMON_NOISE if as_flag(observed, "observed") else None
         if tf.executing_eagerly() and bool(self._stored.is_empty):
             return posterior(self._grid_process, None, axes, noise, None)
@@ -391,21 +449,3 @@ def _missing_in_graph(data: Data) -> tf.Tensor:
     )
     with tf.control_dependencies([are_alike]):
         return tf.cast(tf.where(~present[0])[:, 0], tf.int32)
-
-
-def _without_missing_coordinates(
-    axes: Sequence[tf.Tensor], z: tf.Tensor
-) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """A grid without the coordinates at which every cell is missing, unless all are."""
-    present = ~np.isnan(z)
-    if not present.any():
-        return list(axes), z
-    kept = []
-    for number, axis in enumerate(axes):
-        place = present.ndim - len(axes) + number
-        others = tuple(other for other in range(present.ndim) if other != place)
-        coordinates = np.flatnonzero(present.any(axis=others))
-        if len(coordinates) < axis.shape[0]:
-            axis, z = tf.gather(axis, coordinates), tf.gather(z, coordinates, axis=place)
-        kept.append(axis)
-    return kept, z

@@ -72,7 +72,10 @@ class GridPrediction:
         covariance = conditioned.covariance
         # C_i, in the order of the cells, and in the basis of the axes.
         self._cross = [
-            tf.cast(grid_process.matrix(axis, old[axis], axes[axis]), grid_process.dtype)
+            tf.cast(
+                tf.stop_gradient(grid_process.matrix(axis, old[axis], axes[axis])),
+                grid_process.dtype,
+            )
             for axis in self.layout.order
         ]
         self._in_basis = [
@@ -112,13 +115,19 @@ class GridPrediction:
         """The posterior of all cells as a vector, under the batch axes of the data."""
         process, marginal = self.process, self.marginal()
         mean = self.mean_from(*self._conditioned.weights(self._conditioned.targets))
-        mean = data.unpacked(process.plus_function(process.form.join(mean), self._points))
+        mean = process.form.join(mean)
+        function = process.plus_function(tf.zeros_like(mean), self._points)
+        mean = data.unpacked(mean + tf.stop_gradient(function))
 
         def scale() -> tf.Tensor:
             """The magnitude of the terms whose difference the covariance is."""
             prior = tf.reduce_sum(tf.math.real(process.marginal(self._points).k))
             return prior + tf.reduce_sum(tf.math.real(marginal.k))
 
+        marginal = marginal.map(tf.stop_gradient)
+        if noise is not None:
+            variance = tf.stop_gradient(process.noise_variances(noise))
+            noise = SampleNoise(total_variance=variance)
         return predictions.of_signal(process, mean, marginal, self.joint, scale, noise)
 
     # --- variances --------------------------------------------------------------------------------
@@ -186,7 +195,8 @@ class GridPrediction:
             return tf.reduce_sum(tf.math.real(products), axis=-1)
 
         count, size = tf.shape(rows)[0], self._conditioned.covariance.rows_at_once
-        stacked = in_blocks(explained, count, size, short, rows.dtype.real_dtype)
+        static = self._conditioned.covariance.spectrum.shape
+        stacked = in_blocks(explained, count, size, static, rows.dtype.real_dtype)
         return tf.transpose(stacked, [*range(1, len(short) + 1), 0])[None]  # no numbers change
 
     # --- covariances and draws --------------------------------------------------------------------
@@ -267,7 +277,7 @@ def prior_draws(
         if size > _MOST_OF_AXIS:
             raise ValueError(
                 f"draws take a factor of each axis, and axis {axis} has {size} coordinates, more "
-                f"than {_MOST_OF_AXIS}: draw a piece of it, or take mean and variance"
+                f"than {_MOST_OF_AXIS}: condition on a piece of it, or take mean and variance"
             )
         matrix = tf.cast(grid_process.matrix(axis, axes[axis]), grid_process.dtype)
         factors.append(semidefinite_factor(0.5 * (matrix + tf.linalg.adjoint(matrix))))
@@ -312,6 +322,8 @@ class GridPosterior(ShapedPosterior):
 
     def sample(self, sample_shape: ArrayLike = (), seed: ArrayLike | None = None) -> tf.Tensor:
         """Random samples, `sample_shape + [..., m_1, …, m_D]`; as for a `ComplexNormal`."""
+        if not tf.executing_eagerly():
+            raise RuntimeError("draws at the cells of a grid are made outside of a tf.function")
         shape = as_sample_shape(sample_shape)
         draws = self._draw(tf.reduce_prod(shape), stateless_seed(seed))
         draws = tf.reshape(draws, tf.concat([shape, tf.shape(draws)[1:]], axis=0))

@@ -12,6 +12,7 @@ from cgp.gp.grid.covariance import GridCovariance
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.structured_covariance import Trend, log_density, trend_of
 from cgp.kernels.base import Kernel
+from cgp.linalg.arguments import as_complex
 
 _MOST_DIAGONALISED = 2000  # coordinates of an axis
 
@@ -57,11 +58,16 @@ class GridProcess:
 
     def layout(self, grid: Grid) -> Layout:
         """The order of the cells: a line is last."""
-        axes = range(len(grid.axes))
-        line = None if grid.step is None else grid.longest
+        axes, line = range(len(grid.axes)), grid.line
         order = (*(axis for axis in axes if axis != line), *([] if line is None else [line]))
         improper = [axis for axis, k in enumerate(self.kernels.axes) if not k.is_proper]
         return Layout(order, improper[0] if improper else None, self.process.form)
+
+    def check_axes(self, axes: Sequence[tf.Tensor]) -> None:
+        """Raises for coordinates that the kernel of their axis does not take, where known."""
+        if tf.executing_eagerly():
+            for kernel, axis in zip(self.kernels.axes, axes, strict=True):
+                kernel.check_points(axis[:, None])
 
     @property
     def dtype(self) -> tf.DType:
@@ -88,15 +94,14 @@ class GridProcess:
     def _line_column(self, axis: int, size: int, step: tf.Tensor) -> tf.Tensor:
         """The first column of the matrix of an axis that is a line."""
         lags = tf.range(size, dtype=step.dtype) * step
-        return tf.cast(self.matrix(axis, lags, lags[:1])[:, 0], self.dtype)
+        return as_complex(self.matrix(axis, lags, lags[:1])[:, 0])
 
     def parameters(self, grid: Grid, layout: Layout) -> list[tf.Tensor]:
         """The matrices of the axes in the order of the cells, and the noise of their parts."""
         self.process.kernel  # noqa: B018 — raises where a hyperparameter was left out
-        line = None if grid.step is None else grid.longest
         matrices = [
-            self._line_column(axis, grid.sizes[axis], grid.step)
-            if axis == line
+            self._line_column(axis, grid.sizes[axis], grid.steps[axis])
+            if axis == grid.line
             else self.matrix(axis, grid.axes[axis])
             for axis in layout.order
         ]
@@ -145,8 +150,9 @@ class GridProcess:
     def condition(self, data: Data) -> ConditionedGrid:
         """The process given the cells of a grid. Has no gradient."""
         grid = grid_of(data)
-        if max(grid.sizes) <= _MOST_DIAGONALISED:  # variances of a line take much longer
-            grid = grid._replace(step=None)
+        sizes = [axis.shape[0] for axis in grid.axes]
+        if None not in sizes and max(sizes) <= _MOST_DIAGONALISED:
+            grid = grid._replace(steps=())  # variances of a line take much longer
         layout = self.layout(grid)
         *matrices, noise = map(tf.stop_gradient, self.parameters(grid, layout))
         covariance = GridCovariance(matrices, noise, self.dtype, self._missing(data, layout))

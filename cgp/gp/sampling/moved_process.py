@@ -10,7 +10,6 @@ from cgp import native
 from cgp.distributions.marginals import Marginals
 from cgp.gp.base import as_dict
 from cgp.gp.sampling.density import Coordinates
-from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.compiled import graph_of
 
@@ -40,7 +39,7 @@ class MovedProcess:
             NumPy arrays `[K, ..., M]`.
         """
         predictor = self._predictor(observed, noise)
-        x, dtype = as_points(x, self.gp.variable_dtype), self.coordinates.dtype
+        x, dtype = self.gp.inputs(x), self.coordinates.dtype
         moments = [[a.numpy() for a in predictor(tf.constant(p, dtype), x)] for p in points]
         return Marginals(*(np.stack(arrays) for arrays in zip(*moments, strict=True)))
 

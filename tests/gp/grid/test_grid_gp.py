@@ -51,7 +51,7 @@ def both(kind, z, mean=None, noise=1e-2):
     exact = cgp.ExactGP(kernel(kind), noise, mean=None if mean is None else mean())
     grid.condition(AXES, z)
     exact.condition(points(AXES), z.reshape(*z.shape[:-3], -1))
-    is_line = grid.stored_data().grid.step is not None
+    is_line = grid.stored_data().grid.line is not None
     assert is_line == (kind == "line")
     return grid, exact
 
@@ -133,14 +133,13 @@ def test_are_draws_of_the_prior_those_of_its_moments(kind):
     assert np.abs(draws.T @ draws / count - c).max() < 8.0 * size / np.sqrt(count)
 
 
+@pytest.mark.parametrize("kind", ["proper", "improper"])
 def test_are_coordinates_without_any_cell_left_out(kind):
     z = targets(10)
     z[2], z[:, 1] = np.nan, np.nan
-    grid, exact = both(kind, z) if kind != "line" else (None, None)
-    if grid is None:
-        grid, exact = cgp.GridGP(kernel(kind), 1e-2), cgp.ExactGP(kernel(kind), 1e-2)
-        grid.condition(AXES, z)
-        exact.condition(points(AXES), z.ravel())
+    grid, exact = cgp.GridGP(kernel(kind), 1e-2), cgp.ExactGP(kernel(kind), 1e-2)
+    grid.condition(AXES, z)
+    exact.condition(points(AXES), z.ravel())
     assert grid.stored_data().grid.sizes == [6, 4, 3]
     close(gradients(grid), gradients(exact), 1e-10)
     prediction = grid.predict(AXES)
