@@ -56,8 +56,8 @@ class GridGP(MaximumLikelihoodGP):
 
     Data are given as the coordinates of each axis and an array of cells, `gp.fit((t, f), z)`, and
     predictions are for the cells of new coordinates, `gp.predict((t_new, f_new))["mean"]`. Methods
-    and arguments that are not listed are as for `ExactGP`. The likelihood has first derivatives, and
-    predictions have none by hyperparameters.
+    and arguments that are not listed are as for `ExactGP`. The likelihood has first derivatives
+    alone, and predictions have none by hyperparameters.
 
     Args:
         kernel: A product of `Along(kernel, axis)`, one factor or more for each axis from 0, and of
