@@ -91,7 +91,7 @@ def test_come_the_tests_nearest_to_a_change_before_those_that_only_run_it(monkey
 def test_are_examples_and_pages_affected_by_themselves_and_by_the_package(monkeypatch):
     examples = {
         f"examples/test_{of}.py"
-        for of in ("polar_motion", "several_signals", "signals", "steps", "ten_problems")
+        for of in ("grids", "polar_motion", "several_signals", "signals", "steps", "ten_problems")
     }
     pages = {"test_docs.py", "test_tour.py", "test_pipelines.py"}
     assert affected_by("examples/polar_motion.py", monkeypatch=monkeypatch).keys() == examples

@@ -10,8 +10,13 @@ from cgp.distributions.calibration import in_words, running_calibration
 from cgp.gp import posterior as predictions
 from cgp.gp.data import Data
 from cgp.gp.outputs import by_outputs, points_of_outputs
-from cgp.gp.starts import FAR, mean_known_noise, residuals_of_mean, scales_of
-from cgp.kernels.along import scales_along_axes
+from cgp.gp.starts import (
+    FAR,
+    mean_known_noise,
+    residuals_of_mean,
+    scales_along_axes,
+    scales_of,
+)
 from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.functionals import check_functional

@@ -20,7 +20,7 @@ from cgp.gp.outputs import series_of_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.signal_power import with_power_of_data
 from cgp.kernels import Kernel, Sum, White
-from cgp.kernels.along import scales_along_axes
+from cgp.kernels.along import Along
 from cgp.kernels.base import Product
 from cgp.kernels.data_scales import DataScales, StartRules, series_means
 from cgp.kernels.rotation import Rotation
@@ -362,6 +362,21 @@ def _start_mean(mean: Mean, data: Data) -> None:
         start = mean.start_of(parameter.name, rows, z[present])
         if parameter.is_left_out:
             parameter.start(parameter.numpy() if start is None else start, unit)
+
+
+def scales_along_axes(kernel: Kernel, scales: DataScales) -> dict[int, DataScales]:
+    """The scales of data along the axis of each hyperparameter that is of one, by its `id`.
+
+    A mean over axes of several units, such as seconds and hertz, is the scale of none of them.
+    """
+    of_axes: dict[int, DataScales] = {}
+    of_parameters: dict[int, DataScales] = {}
+    for layer in kernel.walk():
+        if isinstance(layer, Along):
+            of_axis = of_axes.setdefault(layer.axis, scales.along(layer.axis))
+            for inner in layer.walk():
+                of_parameters |= {id(p): of_axis for p in inner.own_parameters}
+    return of_parameters
 
 
 def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.covariance_function import CovarianceFunction
-from cgp.kernels.data_scales import DataScales, StartRules
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.improper import UnaryCombination
 from cgp.kernels.markov import Pair
 from cgp.kernels.spectrum import Spectrum
@@ -107,18 +107,3 @@ class Along(UnaryCombination):
 
     def __repr__(self) -> str:
         return f"Along({self.kernel!r}, axis={self.axis})"
-
-
-def scales_along_axes(kernel: Kernel, scales: DataScales) -> dict[int, DataScales]:
-    """The scales of data along the axis of each hyperparameter that is of one, by its `id`.
-
-    A mean over axes of several units, such as seconds and hertz, is the scale of none of them.
-    """
-    of_axes: dict[int, DataScales] = {}
-    of_parameters: dict[int, DataScales] = {}
-    for layer in kernel.walk():
-        if isinstance(layer, Along):
-            of_axis = of_axes.setdefault(layer.axis, scales.along(layer.axis))
-            for inner in layer.walk():
-                of_parameters |= {id(p): of_axis for p in inner.own_parameters}
-    return of_parameters
