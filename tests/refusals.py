@@ -614,6 +614,11 @@ REFUSALS = {
     "GridGP: labels out of range": (
         lambda: cgp.GridGP(kernels.Along(kernels.Levels(2, I2), 0)).condition(([0, 1, 2],), Z),
         ValueError, "must be labels, whole numbers from 0 to 1, got 2"),
+    "SparseGP": (lambda: cgp.SparseGP(RBF(), 0.1, inducing=0), ValueError,
+        "inducing must be a whole number, at least 1, got 0"),
+    "SparseGP: a row of points": (
+        lambda: cgp.SparseGP(RBF(), 0.1, inducing=[0.0, 1.0]), ValueError,
+        r"inducing must be the number of inducing points, or the points, \[m, D\].*\(2,\)"),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(RBF(), 0.1), ValueError,
         r"RBF\(.*is not Markov: no finite state-space form.*take ExactGP for others"),
     "metrics.RunningCalibration": (

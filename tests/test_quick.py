@@ -306,6 +306,7 @@ LAYERS = {
     "ExactGP": (lambda: cgp.ExactGP(rotating(), 0.2), loss),
     "GridGP": (lambda: cgp.GridGP(kernels.Along(rotating(), 0), 0.2), grid_loss),
     "RecursiveGP": (lambda: cgp.RecursiveGP(rotating(), 0.2, capacity=4), loss),
+    "SparseGP": (lambda: cgp.SparseGP(rotating(), 0.2, inducing=[[0.1], [0.9]]), loss),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(kernels.Matern12(1.5, 0.7), 0.2), loss),
     "KalmanFilter": (lambda: cgp.KalmanFilter(model(F, ROOT), learn=("F", "Q", "R")), filter_loss),
 }

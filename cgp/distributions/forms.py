@@ -102,6 +102,18 @@ class ProperForm:
         diagonal = tf.linalg.diag_part(precision)
         return dual / diagonal[..., None], SecondMoments(1.0 / diagonal, None)
 
+    def whiten_points(self, noise: SecondMoments, vectors: tf.Tensor) -> tf.Tensor:
+        """Working vectors of points, `[..., n]`, divided by the root of the noise of each."""
+        return vectors * real_as(tf.math.rsqrt(tf.math.real(noise.k)), vectors.dtype)
+
+    def log_det_of_points(self, noise: SecondMoments) -> tf.Tensor:
+        """The log determinant of the working noise of each point, real, `[..., n]`."""
+        return tf.math.log(tf.math.real(noise.k))
+
+    def trace_of_points(self, noise: SecondMoments, signal: SecondMoments) -> tf.Tensor:
+        """`tr(Σ⁻¹ K)` of the working blocks of noise Σ and signal K of each point, `[..., n]`."""
+        return tf.math.real(signal.k) / tf.math.real(noise.k)
+
 
 class CompositeForm:
     """The form of improper normals: real `[..., 2n, 2n]`; log p = −½(quad + log|R|) − n log 2π."""
@@ -161,6 +173,23 @@ class CompositeForm:
         )
         return deviation, SecondMoments(as_complex(rr + ii), tf.complex(ii - rr, -2.0 * ri))
 
+    def whiten_points(self, noise: SecondMoments, vectors: tf.Tensor) -> tf.Tensor:
+        """Working vectors of points, multiplied by the inverse factor of the noise of each."""
+        rr, ii, ri = _parts_of_points(noise)
+        re, im = tf.split(vectors, 2, axis=-1)
+        im = (im - ri / rr * re) * tf.math.rsqrt(ii - ri * ri / rr)
+        return tf.concat([re * tf.math.rsqrt(rr), im], axis=-1)
+
+    def log_det_of_points(self, noise: SecondMoments) -> tf.Tensor:
+        """The log determinant of the block of two rows of each point."""
+        rr, ii, ri = _parts_of_points(noise)
+        return tf.math.log(rr * ii - ri * ri)
+
+    def trace_of_points(self, noise: SecondMoments, signal: SecondMoments) -> tf.Tensor:
+        """`tr(Σ⁻¹ K)` of the blocks of two rows of each point."""
+        (rr, ii, ri), (k_rr, k_ii, k_ri) = _parts_of_points(noise), _parts_of_points(signal)
+        return (ii * k_rr + rr * k_ii - 2.0 * ri * k_ri) / (rr * ii - ri * ri)
+
 
 Form = ProperForm | CompositeForm
 
@@ -168,6 +197,12 @@ Form = ProperForm | CompositeForm
 def form_of(is_proper: bool) -> Form:
     """The working form of a proper or improper normal."""
     return ProperForm() if is_proper else CompositeForm()
+
+
+def _parts_of_points(moments: SecondMoments) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """E[re²], E[im²] and E[re im] of variance and pseudo-variance `[..., n]`."""
+    k, c = tf.math.real(moments.k), moments.c_or_zeros()
+    return 0.5 * (k + tf.math.real(c)), 0.5 * (k - tf.math.real(c)), 0.5 * tf.math.imag(c)
 
 
 def stack_columns(basis: tf.Tensor) -> tf.Tensor:

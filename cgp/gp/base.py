@@ -1,5 +1,6 @@
 """The base class of the Gaussian processes: hyperparameters, predictions, serialisation."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -137,6 +138,17 @@ class GaussianProcess(Parameterized, Model):
         """The rounding error of the eigenvalues of a covariance that is factorised, else 0."""
         return 0.0
 
+    def prepare(self, data: Data) -> None:
+        """Prepares what depends on the first data and on started hyperparameters; here nothing."""
+
+    def undone_on_error(self) -> contextlib.AbstractContextManager[None]:
+        """A context that restores what `prepare` has changed if it raises."""
+        return contextlib.nullcontext()
+
+    def suspicions(self, data: Data) -> list[str]:
+        """Suspicions about a fit of this kind of process, in words; none by default."""
+        return []
+
     def noise_arguments(
         self, noise_variance: ArrayLike | None = None, noise_groups: ArrayLike | None = None
     ) -> NoiseArguments:
@@ -246,6 +258,11 @@ class GaussianProcess(Parameterized, Model):
     def named_hyperparameters(self) -> dict[str, Parameter]:
         """The hyperparameters, by the names that `parameters` gives them."""
         return named_parameters(self._named_layers())
+
+    @property
+    def variables_of_hyperparameters(self) -> list[keras.Variable]:
+        """The trainable variables, without those of an approximation such as inducing points."""
+        return self.trainable_variables
 
     def _watch(self, update: Callable[[], None], state_is_weights: bool) -> None:
         """Registers the update of a state that follows from the covariances of observations."""

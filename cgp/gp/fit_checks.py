@@ -71,6 +71,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         *_of_known_noise(gp, data),
         *_of_outputs(gp, data, scales),
         *_of_empty_bands(gp, data, scales),
+        *gp.suspicions(data),
     ]
     if not suspicions and is_diagonal(gp.kernel, scales.x):
         suspicions.append(

@@ -624,7 +624,7 @@ class MaximumLikelihoodGP(GaussianProcess):
 
     def _sampler(self) -> Sampler:
         """The compiled functions of the sampler, renewed when other variables become trainable."""
-        variables = self.trainable_variables
+        variables = self.variables_of_hyperparameters
         sampler: Sampler | None = getattr(self, "_compiled_sampler", None)
         if sampler is None or [*map(id, sampler.coordinates.variables)] != [*map(id, variables)]:
             sampler = self._compiled_sampler = Sampler(self, Coordinates(self))

@@ -13,7 +13,7 @@ where the last term is the uncertainty of the trend (Rasmussen & Williams, 2006,
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -93,6 +93,25 @@ class Conditioned(NamedTuple):
         """
         precision = projected_precision(self.chol, self.white)
         return self.form.invert_blocks(precision, dual(self.chol, self.white))
+
+
+class GivenData(Protocol):
+    """A Gaussian process given data, as `Conditioned` is."""
+
+    @property
+    def total_variance(self) -> tf.Tensor:
+        """The magnitude of the covariance of the data, real, `[...]`."""
+
+    def mean(self, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
+        """The posterior mean without the mean function."""
+
+    def marginal(
+        self, prior: SecondMoments, cross: tf.Tensor, basis: tf.Tensor | None
+    ) -> SecondMoments:
+        """Posterior variance and pseudo-variance of each new point."""
+
+    def joint(self, prior: tf.Tensor, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
+        """The posterior working covariance of the new points."""
 
 
 class Posterior(ComplexNormal):
@@ -306,7 +325,7 @@ def prior(process: SignalPlusNoise, x: tf.Tensor, noise: SampleNoise | None) -> 
 def posterior(
     process: SignalPlusNoise,
     data: Data,
-    conditioned: Conditioned | ConditionedLine,
+    conditioned: GivenData,
     x: tf.Tensor,
     noise: SampleNoise | None,
 ) -> Posterior:

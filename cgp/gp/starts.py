@@ -47,6 +47,7 @@ _SETTLED = 1e-3  # of a noise variance: its change in the last round
 def undone_on_error(gp: Any) -> Iterator[None]:
     """A context that restores the hyperparameters of a process if it raises."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(gp.undone_on_error())
         for parameter in gp.named_hyperparameters().values():
             stack.enter_context(parameter.undone_on_error())
         for kernel in gp.kernel.walk():
@@ -89,6 +90,7 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
         start = parameter.numpy() if start is None else start
         unit = _unit(parameter, along_axes.get(id(parameter), scales))
         parameter.start(np.broadcast_to(start, parameter.numpy().shape), unit)
+    gp.prepare(data)
     return scales
 
 

@@ -50,14 +50,15 @@ class Coordinates:
     """The trainable variables of a `MaximumLikelihoodGP` as one vector.
 
     Attributes:
-        variables: The trainable variables, in the order of `gp.trainable_variables`.
+        variables: The trainable variables of hyperparameters, in the order of
+            `gp.trainable_variables`.
         parameters: The hyperparameters that they belong to, by name, in the order of
             `gp.parameters()`; one that is fixed is left out.
         size: The number of coordinates.
     """
 
     def __init__(self, gp: Any):
-        self.variables: list[keras.Variable] = list(gp.trainable_variables)
+        self.variables: list[keras.Variable] = list(gp.variables_of_hyperparameters)
         trainable = {id(variable) for variable in self.variables}
         self.parameters: dict[str, Parameter] = {
             name: p for name, p in gp.named_hyperparameters().items() if id(p.variable) in trainable

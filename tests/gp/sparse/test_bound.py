@@ -1,0 +1,213 @@
+"""The bound of inducing points and its gradients, against a reference and the exact likelihood."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp.gp.sparse import bound
+from tests.gp.differences import assert_are_differences
+from tests.gp.problems import NOISE, complex_normals, problems
+from tests.reference import sparse as reference
+
+PROBLEMS = {problem.name: problem for problem in problems()}
+INDUCING = np.array([[0.5], [2.0], [3.1], [4.9], [6.2], [8.0], [9.5]])
+
+
+@pytest.fixture(params=PROBLEMS)
+def problem(request):
+    return PROBLEMS[request.param]
+
+
+def data(seed=0, n=30):
+    rng = np.random.default_rng(seed)
+    x, z = rng.uniform(0.0, 10.0, (n, 1)), complex_normals(rng, n)
+    z[[3, 11]] = np.nan
+    return x, z, rng.uniform(0.05, 0.4, n)
+
+
+def sparse(problem, inducing=INDUCING, **arguments):
+    pseudo = problem.noise_pseudo_variance
+    return cgp.SparseGP(problem.kernel, NOISE, pseudo, inducing=inducing, **arguments)
+
+
+def of_reference(problem, x, extra=0.0):
+    """The pairs uu, uf, ff and the noise of `tests.reference.sparse`."""
+    ones = np.ones(len(x))
+    noise = NOISE * ones + extra, problem.noise_pseudo_variance * ones
+    pair = problem.pair
+    return pair(INDUCING, INDUCING), pair(INDUCING, x), pair(x, x), *noise
+
+
+@pytest.mark.filterwarnings("ignore:the inducing points leave")
+def test_is_the_bound_that_of_the_textbook(problem):
+    x, z, known = data()
+    gp = sparse(problem)
+    for extra, arguments in ((0.0, {}), (known, {"noise_variance": known})):
+        expected = reference.bound(z, *of_reference(problem, x, extra))
+        value = gp.log_marginal_likelihood(x, z, **arguments)
+        np.testing.assert_allclose(value, expected, rtol=1e-9)
+        assert expected < problem.gp().log_marginal_likelihood(x, z, **arguments) - 1.0
+
+
+def test_is_the_bound_the_likelihood_where_all_points_are_inducing(problem):
+    x, z, _ = data()
+    value = sparse(problem, inducing=100).log_marginal_likelihood(x, z)
+    np.testing.assert_allclose(value, problem.gp().log_marginal_likelihood(x, z), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:the inducing points leave")
+def test_is_the_posterior_that_of_the_textbook(problem):
+    x, z, _ = data()
+    x_new = np.linspace(-1.0, 12.0, 9)[:, None]
+    gp = sparse(problem)
+    gp.condition(x, z)
+    uu, uf, _, *noise = of_reference(problem, x)
+    at = problem.pair(INDUCING, x_new), problem.pair(x_new, x_new)
+    mean, k, c = reference.posterior(z, uu, uf, *noise, *at)
+    posterior = gp.posterior(x_new)
+    np.testing.assert_allclose(posterior.mean(), mean, atol=1e-8)
+    np.testing.assert_allclose(posterior.covariance(), k, atol=1e-8)
+    np.testing.assert_allclose(posterior.pseudo_covariance(), c, atol=1e-8)
+    moments = gp.predict(x_new, observed=True)
+    np.testing.assert_allclose(moments["variance"], np.diag(k).real + NOISE, atol=1e-8)
+    expected = np.diag(c) + problem.noise_pseudo_variance
+    np.testing.assert_allclose(moments["pseudo_variance"], expected, atol=1e-8)
+
+
+def test_is_the_posterior_the_exact_one_where_all_points_are_inducing(problem):
+    x, z, known = data()
+    x_new = np.linspace(-1.0, 12.0, 9)
+    gp, exact = sparse(problem, inducing=100), problem.gp()
+    for model in (gp, exact):
+        model.condition(x, z, noise_variance=known)
+    for part in (None, *problem.kernel.parts[:1]) if problem.name == "proper" else (None,):
+        posterior, other = (model.posterior(x_new, part=part) for model in (gp, exact))
+        np.testing.assert_allclose(posterior.mean(), other.mean(), atol=1e-6)
+        np.testing.assert_allclose(posterior.covariance(), other.covariance(), atol=1e-6)
+        pseudo = other.pseudo_covariance()
+        np.testing.assert_allclose(posterior.pseudo_covariance(), pseudo, atol=1e-6)
+
+
+# --- gradients and chunks --------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(bound, "_CHUNK", 16)
+    monkeypatch.setattr(bound, "_SMALLEST", 8)
+
+
+def with_mean(problem):
+    return sparse(problem, mean=cgp.means.Constant(0.3 - 0.2j), noise_scale=0.7)
+
+
+@pytest.mark.parametrize("graph", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_is_the_gradient_in_chunks_that_of_central_differences(graph, problem, small_chunks):
+    x, z, known = data()
+    gp = with_mean(problem)
+    variables = gp.trainable_variables
+    assert any(v is gp.inducing.variable for v in variables)
+
+    def objective():
+        return gp.log_marginal_likelihood(x, z, noise_variance=known)
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            value = objective()
+        return tape.gradient(value, [v.value for v in variables])
+
+    gradient = tf.function(gradients)() if graph else gradients()
+    assert_are_differences(
+        objective, variables, gradient, 1e-5, each=not graph, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_are_chunks_summed_up(problem, monkeypatch):
+    x, z, known = data()
+    gp = with_mean(problem)
+    whole = gp.log_marginal_likelihood(x, z, noise_variance=known)
+    monkeypatch.setattr(bound, "_CHUNK", 16)
+    monkeypatch.setattr(bound, "_SMALLEST", 8)
+    in_chunks = gp.log_marginal_likelihood(x, z, noise_variance=known)
+    np.testing.assert_allclose(in_chunks, whole, rtol=1e-12)
+
+
+def test_are_gradients_by_x_and_z_those_of_central_differences(problem, small_chunks):
+    x, z, _ = data()
+    gp, rng = with_mean(problem), np.random.default_rng(1)
+    dx, dz = rng.normal(size=x.shape), complex_normals(rng, len(z))
+    sources = tf.constant(x), tf.constant(z)
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        value = gp.log_marginal_likelihood(*sources)
+    by_x, by_z = tape.gradient(value, sources)
+    h = 1e-6
+    for step_x, step_z, slope in (
+        (h * dx, 0.0, np.sum(by_x * dx)),
+        (0.0, h * dz, np.sum(np.conj(by_z) * dz).real),
+    ):
+        sides = [
+            float(gp.log_marginal_likelihood(x + sign * step_x, z + sign * step_z))
+            for sign in (1.0, -1.0)
+        ]
+        np.testing.assert_allclose(slope, (sides[0] - sides[1]) / (2 * h), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:the inducing points leave")
+def test_is_the_gradient_of_a_posterior_that_of_central_differences(problem):
+    x, z, _ = data()
+    gp = with_mean(problem)
+    gp.condition(x, z)
+    variables = gp.trainable_variables
+
+    def objective():
+        posterior = gp.posterior([1.3, 4.4, 8.1])
+        weights = tf.constant([1.0 - 2j, 0.5j, -0.7], tf.complex128)
+        square = tf.reduce_sum(posterior.variance() ** 2)
+        return square + tf.math.real(tf.reduce_sum(posterior.mean() * weights))
+
+    with tf.GradientTape() as tape:
+        value = objective()
+    gradients = tape.gradient(value, [v.value for v in variables])
+    assert_are_differences(objective, variables, gradients, 1e-5, rtol=1e-5)
+
+
+def test_a_second_derivative_is_an_error():
+    x, z, _ = data()
+    gp = sparse(PROBLEMS["proper"])
+    variable = gp.noise_variance.variable.value
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as tape:
+            value = gp.log_marginal_likelihood(x, z)
+        gradient = tape.gradient(value, variable)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="first derivatives alone"):
+        outer.gradient(gradient, variable)
+
+
+@pytest.mark.filterwarnings("ignore:the inducing points leave")
+@pytest.mark.parametrize("case", ["shared", "gaps", "places", "noise"])
+def test_are_several_series_like_each_alone(case, problem, small_chunks):
+    x, z, known = data()
+    series = np.stack([z, np.conj(z) + 0.5, 1j * z])
+    noise = None
+    if case == "gaps":
+        series[1, 20:] = np.nan
+    if case == "places":
+        x = np.stack([x, x + 0.3, 0.5 * x])
+    if case == "noise":
+        noise = np.stack([known, 2.0 * known, 0.0 * known])
+    gp = sparse(problem)
+    values = gp.log_marginal_likelihood(x, series, noise_variance=noise)
+    gp.condition(x, series, noise_variance=noise)
+    at = [0.7, 5.5]
+    moments = gp.predict(at)
+    for i in range(3):
+        arguments = {"noise_variance": None if noise is None else noise[i]}
+        one = x[i] if case == "places" else x, series[i]
+        value = gp.log_marginal_likelihood(*one, **arguments)
+        np.testing.assert_allclose(values[i], value, rtol=1e-11)
+        alone = sparse(problem)
+        alone.condition(*one, **arguments)
+        for name, moment in alone.predict(at).items():
+            np.testing.assert_allclose(moments[name][i], moment, rtol=1e-9, atol=1e-11)
