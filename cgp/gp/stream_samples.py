@@ -19,7 +19,7 @@ from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.points import LARGEST, RecentInputs, as_array, within
 from cgp.likelihoods import Likelihood, StudentT
-from cgp.linalg.arguments import ArrayLike, complex_dtype
+from cgp.linalg.arguments import ArrayLike, complex_dtype, is_nan
 from cgp.observations import as_observations, components
 from cgp.online.cell import Cell, Sample
 from cgp.online.stream import Stream
@@ -222,6 +222,21 @@ class GaussianProcessCell(Cell):
         """Forgets the last inputs of the streams, which begin again."""
         if self.recent is not None:
             self.recent.clear()
+
+    def renewed(self, state: Any) -> Any:
+        """A blank state; no other can be brought to hyperparameters that have changed."""
+        message = (
+            "the hyperparameters have changed, and the states of a process belong to those before: "
+            "reset the bank or the layer, which begins again, or make another"
+        )
+        first = state[0]  # NaN where it is blank
+        is_blank = tf.reduce_all(is_nan(first))
+        if tf.executing_eagerly():
+            if not is_blank:
+                raise ValueError(message)
+            return state
+        with tf.control_dependencies([tf.debugging.Assert(is_blank, [message])]):
+            return type(state)(tf.identity(first), *state[1:])
 
     def sample_spec(self) -> Sample:
         """A complex observation at a place `[D]`, with its noise."""

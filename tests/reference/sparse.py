@@ -64,3 +64,14 @@ def greedy(k, count):
             variances.append((k[i, i] - cross @ solved).real if chosen else k[i, i].real)
         chosen.append(int(np.argmax(variances)))
     return chosen
+
+
+def forgotten(rows, targets, forgetting):
+    """Λ and b after samples of whitened rows `[T, m]`, their conjugates being a, one by one."""
+    m = rows.shape[1]
+    precision, vector = np.eye(m, dtype=rows.dtype), np.zeros(m, rows.dtype)
+    for t, (row, y) in enumerate(zip(rows, targets, strict=True)):
+        precision = forgetting * precision + np.outer(np.conj(row), row)
+        precision[t % m, t % m] += 1.0 - forgetting**m
+        vector = forgetting * vector + np.conj(row) * y
+    return precision, vector

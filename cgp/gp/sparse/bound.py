@@ -306,6 +306,13 @@ def conditioned(
     return ConditionedSparse(process.form, chol, precision_chol, sums.vector), sums
 
 
+def before_data(process: SignalPlusNoise, inducing: tf.Tensor) -> ConditionedSparse:
+    """The process before any data, as one given the data of one series that tell nothing."""
+    chol = inducing_factor(process, inducing)
+    identity = tf.eye(tf.shape(chol)[-1], batch_shape=[1], dtype=chol.dtype)
+    return ConditionedSparse(process.form, chol, identity, tf.zeros_like(chol[..., :1]))
+
+
 def log_likelihood_bound(
     process: SignalPlusNoise, data: Data, given: ConditionedSparse, sums: Sums
 ) -> tf.Tensor:

@@ -11,26 +11,34 @@ import tensorflow as tf
 
 from cgp.autograph import as_it_stands
 from cgp.distributions import ComplexNormal
+from cgp.distributions.marginals import Step
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict, checked_points
 from cgp.gp.data import Data, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
-from cgp.gp.saved_data import HeldData
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.sparse.bound import (
     ConditionedSparse,
     Sums,
+    before_data,
     conditioned,
     log_likelihood_bound,
 )
 from cgp.gp.sparse.inducing_points import InducingPoints
+from cgp.gp.sparse.sparse_cell import SparseCell
 from cgp.kernels.base import Kernel
+from cgp.kernels.points import as_points
+from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, complex_dtype
-from cgp.training import confirm, invalidate, refresh, register_post_update
+from cgp.online.cell import Cell, Sample
+from cgp.online.online import RunsOnline
+from cgp.online.stream import Stream
+from cgp.training import confirm, refresh, register_post_update
+from cgp.training.hyperparameters import one_number
 from cgp.training.keras_private import saved_variables
 from cgp.training.parameters import names_of
-from cgp.training.post_updates import leave_out_of_loss
+from cgp.training.post_updates import leave_out_of_loss, set_values_of_states, values_of_states
 from cgp.training.saving import Outputs, Served
 
 _UNEXPLAINED = 0.1  # of the variance of the signal at the data
@@ -41,7 +49,7 @@ _NO_TREND = (
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class SparseGP(MaximumLikelihoodGP):
+class SparseGP(RunsOnline, MaximumLikelihoodGP):
     """A Gaussian process of many scattered points, of any dimensions, by m inducing points.
 
     The values of the signal at the inducing points stand for the signal: learning N points costs
@@ -63,6 +71,7 @@ class SparseGP(MaximumLikelihoodGP):
         mean: A mean of `cgp.means`, or None for zero; no marginalised trend.
         inducing: The number of inducing points m, fewer where there are fewer different places of
             data; or the points, `[m, D]`.
+        forgetting: λ, above 0 and at most 1, of samples that `step` and `process` take in.
         fixed: Names of hyperparameters not to train, "noise_variance" or "noise_circularity", and
             "inducing" for inducing points that stay where they are.
 
@@ -82,6 +91,7 @@ class SparseGP(MaximumLikelihoodGP):
         True
     """
 
+    cell: SparseCell
     likelihood = "bound"  # what it learns from, beside the "exact" one of others
     _noise_floor = 5e-10  # as of ExactGP: the precision of the inducing points has to have a factor
     _noise_may_follow_signal = False
@@ -95,6 +105,7 @@ class SparseGP(MaximumLikelihoodGP):
         *,
         noise_scale: float | None = 1.0,
         inducing: ArrayLike = 256,
+        forgetting: float = 1.0,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
         name: str | None = None,
@@ -108,11 +119,15 @@ class SparseGP(MaximumLikelihoodGP):
                 f"a SparseGP is of one signal, and {kernel!r} of {kernel.outputs}: take ExactGP, "
                 "or StateSpaceGP over a line"
             )
+        one_number(forgetting, "forgetting")
+        if np.iscomplexobj(forgetting) or not 0.0 < forgetting <= 1.0:
+            raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}")
         names = names_of(fixed)
         kwargs: dict[str, Any] = {"priors": priors, "name": name, "dtype": dtype}
         kwargs |= {"noise_scale": noise_scale, "trainable": trainable}
         kwargs["fixed"] = tuple(n for n in names if n != "inducing")
         super().__init__(kernel, noise_variance, noise_pseudo_variance, mean, **kwargs)
+        self.forgetting = float(forgetting)
         self.inducing = InducingPoints(self, inducing, "inducing" in names)
         for variable in self.inducing.variables:  # where TensorFlow's checkpoints look
             setattr(self, f"_{variable.name}", variable)
@@ -127,12 +142,29 @@ class SparseGP(MaximumLikelihoodGP):
         update = self._factorize
         register_post_update(self, self._sources, update, state_is_weights=False)
         leave_out_of_loss(self)
+        self.cell = SparseCell(
+            self._process,
+            real,
+            self._check_inputs,
+            self.inducing,
+            self._sources,
+            self._held_factors,
+            self.forgetting,
+        )
+        self._has_streams = tf.Variable(False, trainable=False)  # for graphs made before
         self.built = True
 
     @property
     def _sources(self) -> list[keras.Variable]:
         """The variables from which the factors follow."""
         return [*self._weights_of_process, *self.inducing.variables]
+
+    def _check_inputs(self, x: np.ndarray) -> None:
+        """Raises for inputs that the mean or the kernel refuses."""
+        points = as_points(x, self.variable_dtype)
+        if self.mean is not None:
+            self.mean.evaluate(points)
+        self.kernel.check_points(points)
 
     # --- inducing points -----------------------------------------------------------------------
 
@@ -186,14 +218,26 @@ class SparseGP(MaximumLikelihoodGP):
 
     def _factorize(self) -> None:
         """The post-gradient update: the factors of the data at the present hyperparameters."""
+        if self.inducing.is_left_out:  # there are no data
+            return
 
         def factorize() -> bool:
             self._keep(self._computed(self._stored.data)[0])
             return True
 
-        if not self.inducing.is_left_out:  # otherwise there are no data
-            # When it runs, not when it is traced: data may come later.
-            tf.cond(self._stored.is_empty, lambda: False, factorize)
+        def factorize_prior() -> bool:
+            self._keep(before_data(self._process, self.inducing.value))
+            return True
+
+        # When it runs, not when it is traced: data may come later.
+        tf.cond(self._stored.is_empty, factorize_prior, factorize)
+
+    def _held_factors(self) -> ConditionedSparse:
+        """The process given the stored data, by the stored factors; a graph reads them as is."""
+        if tf.executing_eagerly():
+            refresh(self)
+        stored = map(tf.convert_to_tensor, (self._chol, self._precision_chol, self._vector))
+        return ConditionedSparse(self._process.form, *stored)
 
     def _given_data(self, data: Data) -> ConditionedSparse:
         """The process given the stored data, by the stored factors; differentiable.
@@ -219,14 +263,41 @@ class SparseGP(MaximumLikelihoodGP):
 
         return ConditionedSparse(self._process.form, *factors(*map(tf.convert_to_tensor, sources)))
 
-    def _inducing_data(self, data: Data, given: ConditionedSparse) -> Data:
-        """The inducing points in the place of data, under the axes of these."""
-        inducing = self._points_for(data)[None]
-        groups, series = tf.shape(given.precision_chol)[0], tf.shape(data.z)[0]
-        x = tf.repeat(inducing, groups, axis=0)
-        return Data(x, tf.zeros([series, tf.shape(x)[1]], data.z.dtype), data.batch)
+    def _inducing_data(self, given: ConditionedSparse, series: Any, batch: tf.Tensor) -> Data:
+        """The inducing points in the place of data of so many series with these batch axes."""
+        inducing = self.inducing.value[None]
+        x = tf.repeat(inducing, tf.shape(given.precision_chol)[0], axis=0)
+        z = tf.zeros([series, tf.shape(x)[1]], complex_dtype(self.variable_dtype))
+        return Data(x, z, batch)
+
+    def _at_present(self) -> tuple[ConditionedSparse, Data] | None:
+        """The process given data and samples, and the inducing points in the place of data.
+
+        None before any. A graph fails where it runs with what there was not when it was made.
+        """
+        is_eager, stream = tf.executing_eagerly(), self.stream
+        with tf.init_scope():
+            is_empty = bool(self._stored.is_empty)
+            has_begun = stream is not None and (stream.has_begun() or not is_eager)
+        if stream is not None and has_begun:
+            state = self.cell.begun(stream.current_state() if is_eager else stream.read())
+            given, streams = self.cell.given(state), stream.streams
+            batch = tf.constant([] if streams is None else [streams], tf.int32)
+            return given, self._inducing_data(given, streams or 1, batch)
+        if is_empty:
+            return None
+        data = self._stored.data if is_eager else self._stored.data_of_graph()
+        given = self._given_data(data)
+        return given, self._inducing_data(given, tf.shape(data.z)[0], data.batch)
 
     # --- data ----------------------------------------------------------------------------------
+
+    def _streams_of_data(self) -> int | None:
+        """The number of streams of samples, or of series; None for one without a batch axis."""
+        if self.stream is not None:
+            return self.stream.streams
+        data = self._stored.data
+        return None if bool(self._stored.is_empty) or data.is_single else data.z.shape[0]
 
     def check_data(self, data: Data) -> None:
         """Raises for data that kernel or mean refuse, or that are no values of the signal."""
@@ -251,6 +322,7 @@ class SparseGP(MaximumLikelihoodGP):
             given, sums = self._computed(data)
         self._stored.replace(data)
         self._keep(given)
+        self._begin_again()
         confirm(self)
         for suspicion in _of_few_points(sums):
             warnings.warn(suspicion, RuntimeWarning, stacklevel=3)
@@ -260,9 +332,21 @@ class SparseGP(MaximumLikelihoodGP):
         return _of_few_points(self._computed(data)[1])
 
     def _recall(self, data: Data) -> None:
-        # Kernel weights may be loaded later: the factors have to wait.
+        # Kernel weights may be loaded later: the factors have to wait. A stream has been loaded.
         self._stored.replace(data)
-        invalidate(self)
+        values = values_of_states(self)
+        values[0] = np.full_like(values[0], np.nan)
+        set_values_of_states(self, values)
+
+    def stored_data(self) -> Data:
+        """The data taken in; a ValueError after samples, which are not kept."""
+        with tf.init_scope():
+            if self.stream is not None and self.stream.has_begun():
+                raise ValueError(
+                    "samples of step and process are not kept as data: give all of them, as in "
+                    "log_marginal_likelihood(x, z), or condition(x, z) on them"
+                )
+        return super().stored_data()
 
     def _held_in_words(self) -> str:
         points = "not chosen yet" if self.inducing.is_left_out else len(self.inducing.numpy())
@@ -271,6 +355,90 @@ class SparseGP(MaximumLikelihoodGP):
     def data_log_likelihood(self, data: Data) -> tf.Tensor:
         """The lower bound of the log marginal likelihood of each series, `[B]`."""
         return log_likelihood_bound(self._process, data, *self._computed(data))
+
+    # --- online --------------------------------------------------------------------------------
+
+    def _first_stream(
+        self, cell: Cell, streams: int | None, sample: Sample | None = None
+    ) -> Stream:
+        stream = super()._first_stream(cell, streams, sample)
+        self._has_streams.assign(True)
+        return stream
+
+    def _begin_again(self) -> None:
+        """Makes streams begin from the data taken in, which may be another number of series."""
+        if self.stream is not None:
+            stream, self.stream = self.stream, None
+            if self._streams_of_data() == stream.streams:
+                self.stream = stream
+                self.reset()
+            else:
+                stream.detach()
+
+    def step(
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        *,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+        likelihood: Likelihood | None = None,
+        gate: float | None = None,
+    ) -> Step:
+        """Predicts a sample, then takes it in, in O(m²).
+
+        The first sample goes on from the data that `condition` or `fit` has taken in. Samples are
+        not kept: their effect is, until data are taken in again. With `forgetting` λ each sample
+        that is not missing divides the weight of those before it by λ once more (see
+        `cgp.gp.sparse.sparse_cell`).
+
+        Arguments, results and errors are as for `RecursiveGP.step`; a ValueError where inducing
+        points are not chosen yet, and after hyperparameters have changed, until `reset`.
+
+        Example:
+            >>> import numpy as np, cgp
+            >>> x, z = np.linspace(0.0, 9.0, 40), np.exp(1j * np.linspace(0.0, 9.0, 40))
+            >>> gp = cgp.SparseGP(cgp.kernels.RBF(1.0, 1.5), 0.01, inducing=x[::4, None])
+            >>> for place, value in zip(x, z):
+            ...     step = gp.step(place, value)
+            >>> bool(abs(step.filtered.mean - z[-1]) < 0.1)
+            True
+        """
+        sample = Sample(z, x, None, noise_variance, noise_groups)
+        return self._take_sample(sample, missing, likelihood, gate=gate)
+
+    def process(
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        *,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+        verbose: int | str = "auto",
+    ) -> Step:
+        """Takes in a block of samples, one after another; as for `RecursiveGP.process`."""
+        samples = Sample(z, x, None, noise_variance, noise_groups)
+        return self._take_block(samples, missing, verbose)
+
+    @property
+    def state(self) -> Any:
+        """The state after the last sample, a named tuple `(vector, chol, coordinate)`, NumPy.
+
+        b `[m]`, and the factor of Λ, `[m, m]`, of `cgp.gp.sparse.bound`, with a first axis of
+        streams where there are several, of an improper process of the real composite; and the
+        coordinate whose prior is restored next. `set_state` takes it.
+        """
+        return super().state
+
+    def set_state(self, state: Any) -> None:
+        """Sets the state, in the form of `state`, at the present hyperparameters."""
+        self._set_state(state)
+
+    def reset(self) -> None:
+        """Forgets all samples, but not the data that `condition` or `fit` has taken in."""
+        super().reset()
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -292,24 +460,25 @@ class SparseGP(MaximumLikelihoodGP):
         points = self.points(x)
         check_terms(self.kernel, part, observed)
         noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
-        process = self._process.of_terms(part)
-        with tf.init_scope():
-            is_empty = bool(self._stored.is_empty)
-        if is_empty:
-            return predictions.prior(process, self._before_data(points), noise)
-        data = self._stored.data if tf.executing_eagerly() else self._stored.data_of_graph()
+        process, present = self._process.of_terms(part), self._at_present()
+        points = self._as_traced(points, present is None)
+        if present is None:
+            return predictions.prior(process, points, noise)
+        given, data = present
         points = flattened(checked_points(points, data), 2)
-        given = self._given_data(data)
-        return predictions.posterior(
-            process, self._inducing_data(data, given), given, points, noise
-        )
+        return predictions.posterior(process, data, given, points, noise)
 
-    def _before_data(self, points: tf.Tensor) -> tf.Tensor:
-        """Points of predictions before any data; a graph fails where it runs with data."""
+    def _as_traced(self, points: tf.Tensor, is_prior: bool) -> tf.Tensor:
+        """Points of predictions; a graph fails with data or samples that came after its trace."""
         if tf.executing_eagerly():
             return points
-        message = "there were no data when this function was traced: trace it again"
-        check = tf.debugging.assert_equal(self._stored.is_empty, True, message)
+        is_later = tf.constant(False)
+        if self.stream is None:
+            is_later |= tf.convert_to_tensor(self._has_streams)
+        if is_prior:
+            is_later |= ~self._stored.is_empty
+        message = "data or samples have come since this function was traced: trace it again"
+        check = tf.debugging.assert_equal(is_later, False, message)
         with tf.control_dependencies([check]):
             return tf.identity(points)
 
@@ -331,7 +500,7 @@ class SparseGP(MaximumLikelihoodGP):
         data = self.data_of(x, z, require_targets=False, noise=self.noise_arguments())
         given, sums = self._computed(data)
         self._add_loss(data, log_likelihood_bound(self._process, data, given, sums))
-        at_inducing = self._inducing_data(data, given)
+        at_inducing = self._inducing_data(given, tf.shape(data.z)[0], data.batch)
         return as_dict(predictions.posterior(self._process, at_inducing, given, data.x, None))
 
     # --- uncertainty of the hyperparameters ------------------------------------------------------
@@ -354,30 +523,28 @@ class SparseGP(MaximumLikelihoodGP):
 
     def _served(self) -> Served:
         process, real = self._process, tf.as_dtype(self.variable_dtype)
-        if bool(self._stored.is_empty):
+        if self.inducing.is_left_out:
 
             def predict_prior(state: tuple, x: tf.Tensor) -> Outputs:
                 return as_dict(predictions.prior(process, self.points(x), None))
 
             return Served((), predict_prior, [tf.TensorSpec([None, None], real, "x")])
-        data = self._stored.data
-        given = self._given_data(data)
-        held_data = HeldData(self._inducing_data(data, given))
+        cell = self.cell if self.stream else self.cell.of_inducing()
+        is_single = self._streams_of_data() is None
 
-        def predict(state: tuple, x: tf.Tensor) -> Outputs:
-            *arrays, chol, precision_chol, vector = state
-            given = ConditionedSparse(process.form, chol, precision_chol, vector)
-            data, points = held_data.of(arrays), flattened(self.points(x), 2)
-            return as_dict(predictions.posterior(process, data, given, points, None))
+        def predict(state: Any, x: tf.Tensor) -> Outputs:
+            signal = cell.predict(state, Sample(None, x))
+            return (signal.map(lambda a: a[0]) if is_single else signal)._asdict()
 
-        specs = [tf.TensorSpec([None, data.x.shape[-1]], real, "x")]
-        return Served((*held_data.arrays, *given[1:]), predict, specs)
+        return self._served_with(predict, [tf.TensorSpec([None, cell.dimensions], real, "x")], cell)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and the shape of the inducing points."""
         inducing, config = self.inducing, super().get_config()
         points = inducing.count if inducing.initial is None else inducing.initial.tolist()
-        config |= {"inducing": points, "shape_of_inducing": list(inducing.variable.shape)}
+        config |= {"inducing": points, "forgetting": self.forgetting}
+        config["shape_of_inducing"] = list(inducing.variable.shape)
+        config["streams"] = None if self.stream is None else [self.stream.streams]
         if inducing.fixed:
             config["fixed"] = [*config.get("fixed", []), "inducing"]
         return config
@@ -388,11 +555,25 @@ class SparseGP(MaximumLikelihoodGP):
     ) -> "SparseGP":
         """The model of a config, with room for the inducing points of its weights."""
         config = dict(config)
-        shape = config.pop("shape_of_inducing", None)
+        shape, streams = config.pop("shape_of_inducing", None), config.pop("streams", None)
         model = super().from_config(config, custom_objects)
         if shape is not None:
             model.inducing.take_shape(tuple(shape))
+        if streams is not None:
+            model._make_room(streams[0])
         return model
+
+    def _make_room(self, streams: int | None) -> None:
+        """Makes the weights of streams, whose values come from a file."""
+        self.cell = self.cell.of_inducing()
+        self.stream = Stream(self.cell, streams, self)
+        self._has_streams.assign(True)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves the weights, the data, and the number of streams, for a model without any."""
+        super().save_own_variables(store)
+        if self.stream is not None:
+            store["streams"] = np.array([self.stream.streams or 0])
 
     def load_own_variables(self, store: Any) -> None:
         """Loads the weights, as many inducing points as there are, and the data of a file."""
@@ -401,7 +582,9 @@ class SparseGP(MaximumLikelihoodGP):
             shape = np.shape(store[str(number)])
             if len(shape) == 2 and self.inducing.take_shape(shape):
                 self._forget_graphs()
-        super().load_own_variables(store)
+        if self.stream is None and "streams" in store:
+            self._make_room(int(np.asarray(store["streams"])[0]) or None)
+        self._load_state(store, super().load_own_variables)
 
 
 def _of_few_points(sums: Sums) -> list[str]:

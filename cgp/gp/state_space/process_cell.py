@@ -139,20 +139,6 @@ class ProcessCell(GaussianProcessCell):
         x = tf.fill([batch_size], nan(real))
         return PlacedState(x, self.process.form.join(mean), chol)
 
-    def renewed(self, state: PlacedState) -> PlacedState:
-        """A blank state; no other can be brought to hyperparameters that have changed."""
-        message = (
-            "the hyperparameters have changed, and the states of a process belong to those before: "
-            "reset the bank or the layer, which begins again, or make another"
-        )
-        is_blank = tf.reduce_all(is_nan(state.x))
-        if tf.executing_eagerly():
-            if not is_blank:
-                raise ValueError(message)
-            return state
-        with tf.control_dependencies([tf.debugging.Assert(is_blank, [message])]):
-            return state._replace(x=tf.identity(state.x))
-
     def as_stored(self, state: PlacedState) -> list[Any]:
         """Working values: for an improper process the mean of the real composite."""
         return [state.x, self.process.form.split(state.mean), state.chol]
