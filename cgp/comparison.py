@@ -413,7 +413,7 @@ def _folds(
 def _scores_of_fit(model: MaximumLikelihoodGP, z: np.ndarray) -> dict[str, Any]:
     """The scores of a fit to all data."""
     likelihood = float(np.sum(model.log_marginal_likelihood()))
-    learned = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    learned = sum(int(np.prod(v.shape)) for v in model.variables_of_hyperparameters)
     bic = learned * float(np.log(int(np.sum(~np.isnan(z))))) - 2.0 * likelihood
     left_out, density = None, np.nan
     if isinstance(model, ExactGP):

@@ -118,6 +118,32 @@ def test_does_a_keras_optimizer_learn_and_keep_the_state_current(eagerly):
     assert_same(gp, fresh)
 
 
+def dataset():
+    x, z = plane(60)
+    pairs = [(x, z), (x[:40], 2.0 * z[:40])]
+    specs = tf.TensorSpec([None, 2], tf.float64), tf.TensorSpec([None], tf.complex128)
+    return tf.data.Dataset.from_generator(lambda: iter(pairs), output_signature=specs), pairs
+
+
+WAYS_TO_LEARN = {
+    "dataset": lambda gp: gp.fit(dataset()[0], epochs=3, verbose=0),
+    "engine": lambda gp: gp.fit(dataset()[1], engine=map, epochs=3, verbose=0),
+    "groups": lambda gp: gp.fit(
+        *plane(60), noise_groups=np.arange(60) % 2, epochs=3, restarts=2, verbose=0
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*the inducing points leave")
+@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.long) for w in WAYS_TO_LEARN])
+def test_is_it_learned_in_all_ways_of_an_exact_process(way):
+    noise = [0.05, 0.1] if way == "groups" else 0.05
+    gp = cgp.SparseGP(kernel(), noise, inducing=plane(60)[0][::6])
+    gp.compile(cgp.optimizers.LBFGS())
+    losses = WAYS_TO_LEARN[way](gp).history["loss"]
+    assert losses[-1] < losses[0]
+
+
 def test_is_a_change_of_hyperparameters_noticed():
     gp = conditioned()
     gp.kernel.parts[0].lengthscale.assign(0.9)
@@ -147,6 +173,14 @@ def test_do_errors_densities_and_draws_hold_the_points():
     assert {*draws} == {"rbf.variance", "rbf.lengthscale"}
     np.testing.assert_array_equal(gp.inducing.numpy(), before)
     assert any(v is gp.inducing.variable for v in gp.trainable_variables)
+
+
+@pytest.mark.long
+def test_does_a_comparison_count_hyperparameters_alone():
+    x, z = plane(30)
+    models = {"sparse": cgp.SparseGP(kernel(), 0.01, inducing=10), "exact": cgp.ExactGP(kernel())}
+    scores = cgp.compare(models, x, z, folds=2)
+    assert scores["sparse"].parameters == scores["exact"].parameters
 
 
 def test_is_the_loss_of_a_call_that_of_the_bound():
