@@ -14,7 +14,7 @@ computed from whitened covariances A = L⁻¹ K_uf Σ^−½ and targets y ← Σ
     bound = −s (yᴴ y − bᴴ Λ⁻¹ b + log|Λ| + log|Σ| + tr(Σ⁻¹ K) − tr(A Aᴴ)) + constant,
 
 by the determinant lemma and the inverse of Woodbury, as tr(Σ⁻¹ Q) = tr(A Aᴴ). The posterior of the
-signal is (Titsias, 2009, eq. 10), with V = L⁻¹ k(u, x),
+signal is (Titsias, 2009), with V = L⁻¹ k(u, x),
 
     mean Vᴴ Λ⁻¹ b,    covariance k − Vᴴ V + Vᴴ Λ⁻¹ V.
 

@@ -2,7 +2,7 @@
 
 Pivoted Cholesky of the covariance of the signal takes, one after the other, the point of the
 largest variance given those before it (Fine & Scheinberg, JMLR 2, 2001; as inducing points Burt,
-Rasmussen & van der Wilk, JMLR 21, 2020, §3.2), in O(N m²). With K ≈ R Rᴴ by the columns so far, the
+Rasmussen & van der Wilk, JMLR 21, 2020), in O(N m²). With K ≈ R Rᴴ by the columns so far, the
 column of the point p is
 
     r = (k(·, x_p) − R r_pᴴ) / √d_p,    d ← d − |r|²,

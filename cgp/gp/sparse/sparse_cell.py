@@ -15,7 +15,8 @@ data come any more would lose all bounds. One coordinate i of m after the other 
     Λ ← Λ + (1 − λᵐ) eᵢ eᵢᴴ,
 
 once in m steps, over which the prior in it has fallen from 1 to λᵐ: regularisation by one
-coordinate at a time, as of recursive least squares (Gay, ICASSP 1996, dynamic regularisation).
+coordinate at a time. A missing sample, NaN, leaves the state as it is: it adds nothing, forgets
+nothing and restores nothing.
 """
 
 import copy
@@ -264,7 +265,7 @@ class SparseCell(GaussianProcessCell):
         of a sample, which is its innovation given those before it, the prediction of y_t has the
         mean y_t − R_t r_t and the covariance R_t R_tᴴ, and its signal given y_t the mean
         y_t − R_t⁻ᴴ r_t and the covariance I − R_t⁻ᴴ R_t⁻¹ (Kailath, Sayed & Hassibi, Linear
-        Estimation, 2000, §4.3, on innovations by a triangular factor).
+        Estimation, 2000, on innovations by a triangular factor).
         """
         process, form, given = self.process, self.process.form, self.given(state)
         noise = SampleNoise(samples.noise_variance, samples.group)

@@ -390,8 +390,8 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
 
         The first sample goes on from the data that `condition` or `fit` has taken in. Samples are
         not kept: their effect is, until data are taken in again. With `forgetting` λ each sample
-        that is not missing divides the weight of those before it by λ once more (see
-        `cgp.gp.sparse.sparse_cell`).
+        multiplies the weight of those before it by λ (see `cgp.gp.sparse.sparse_cell`); one that is
+        missing, NaN, leaves the state as it is and forgets nothing.
 
         Arguments, results and errors are as for `RecursiveGP.step`; a ValueError where inducing
         points are not chosen yet, and after hyperparameters have changed, until `reset`.
@@ -418,7 +418,10 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         noise_groups: ArrayLike | None = None,
         verbose: int | str = "auto",
     ) -> Step:
-        """Takes in a block of samples, one after another; as for `RecursiveGP.process`."""
+        """Takes in a block of samples, one after another; as for `RecursiveGP.process`.
+
+        A sample that is NaN leaves the state as it is and forgets nothing.
+        """
         samples = Sample(z, x, None, noise_variance, noise_groups)
         return self._take_block(samples, missing, verbose)
 
