@@ -36,7 +36,7 @@ def bound(z, uu, uf, ff, noise, noise_pseudo):
 
 
 def posterior(z, uu, uf, noise, noise_pseudo, us, prior):
-    """Mean `[M]`, covariance and pseudo-covariance of the signal at M points, Titsias, eq. 10.
+    """Mean `[M]`, covariance and pseudo-covariance of the signal at M points, after Titsias (2009).
 
     `us` is the pair between inducing and new points, `[m, M]`, `prior` that of these.
     """
