@@ -253,6 +253,8 @@ def resonance():
 
 def second_moments(kernel):
     times = TIMES
+    if isinstance(kernel, kernels.Levels):
+        times = tf.range(kernel.levels, dtype=times.dtype)[:, None]
     if kernel.outputs:
         times = tf.concat([times, tf.cast(tf.range(len(X))[:, None] % 2, times.dtype)], axis=1)
     points = times[:2]
