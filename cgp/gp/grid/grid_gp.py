@@ -354,10 +354,10 @@ class GridGP(MaximumLikelihoodGP):
         if tf.executing_eagerly() and bool(self._stored.is_empty):
             return posterior(self._grid_process, None, axes, noise, None)
         data = self.stored_data()
-        return posterior(self._grid_process, data, axes, noise, self._given(data))
+        return posterior(self._grid_process, data, axes, noise, self._conditioned_on(data))
 
-    def _given(self, data: Data) -> ConditionedGrid:
-        """The process given the stored data, computed again where hyperparameters have changed."""
+    def _conditioned_on(self, data: Data) -> ConditionedGrid:
+        """The process given the stored data, computed anew once hyperparameters have changed."""
         if not tf.executing_eagerly():
             return self._grid_process.condition(data)
         weights = snapshot(self._process.weights)
