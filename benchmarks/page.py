@@ -294,9 +294,14 @@ def trackers(records: Records) -> str:
     )
 
 
-def lines(records: Records) -> str:
-    if "lines" not in records:
+def _rows(records: Records, name: str, columns: dict[str, str]) -> str:
+    """The table of the rows of a record, if there is one."""
+    if name not in records:
         return "Not measured yet."
+    return _table(records[name]["rows"], columns)
+
+
+def lines(records: Records) -> str:
     columns = {
         "N": "n",
         "smooth, ms": "smooth",
@@ -307,12 +312,10 @@ def lines(records: Records) -> str:
         "dense, ms": "dense",
         "`solve_toeplitz`, ms": "SciPy",
     }
-    return _table(records["lines"]["rows"], columns)
+    return _rows(records, "lines", columns)
 
 
 def grids(records: Records) -> str:
-    if "grids" not in records:
-        return "Not measured yet."
     columns = {
         "cells": "n",
         "14 × n × 16, ms": "frame",
@@ -322,14 +325,12 @@ def grids(records: Records) -> str:
         "300 missing, ms": "300 missing",
         "dense, ms": "dense",
     }
-    return _table(records["grids"]["rows"], columns)
+    return _rows(records, "grids", columns)
 
 
 def streams(records: Records) -> str:
-    if "streams" not in records:
-        return "Not measured yet."
     columns = {"a step, of": "", "8 streams / one": "8 / 1", "64 streams / one": "64 / 1"}
-    return _table(records["streams"]["rows"], columns)
+    return _rows(records, "streams", columns)
 
 
 def bank(records: Records) -> str:

@@ -293,11 +293,15 @@ class GaussianProcess(Parameterized, Model):
 
     def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
         """The shapes and dtypes that `call` returns in a functional model."""
-        is_pair = isinstance(inputs, tuple | list)
-        shape = inputs[1].shape if is_pair else inputs.shape[: max(len(inputs.shape) - 1, 1)]
+        shape = self._output_shape(inputs)
         real, complex_ = self.variable_dtype, complex_dtype(self.variable_dtype).name
         dtypes = {"mean": complex_, "variance": real, "pseudo_variance": complex_}
         return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
+
+    def _output_shape(self, inputs: Any) -> tuple[int | None, ...]:
+        """The shape of the moments that `call` returns, of x or of the pair (x, z)."""
+        is_pair = isinstance(inputs, tuple | list)
+        return inputs[1].shape if is_pair else inputs.shape[: max(len(inputs.shape) - 1, 1)]
 
     def predict(  # type: ignore[override]
         self,

@@ -41,7 +41,7 @@ class Grid(NamedTuple):
     @property
     def sizes(self) -> list[Any]:
         """The number of coordinates of each axis, a tensor where a graph does not know it."""
-        return [tf.shape(a)[0] if a.shape[0] is None else a.shape[0] for a in self.axes]
+        return [length_of(a) for a in self.axes]
 
     @property
     def line(self) -> int | None:
@@ -236,6 +236,11 @@ def step_of_line(x: np.ndarray) -> float | None:
     rounding = 1e-11 * abs(step) + 8.0 * np.finfo(x.dtype).eps * abs(distances[-1])
     is_regular = np.all(np.abs(distances - step * np.arange(len(x))) <= rounding)
     return step if is_regular and step != 0.0 else None
+
+
+def length_of(a: tf.Tensor) -> Any:
+    """The length of the first axis, a tensor where a graph does not know it."""
+    return tf.shape(a)[0] if a.shape[0] is None else a.shape[0]
 
 
 def flattened(a: tf.Tensor, event_rank: int) -> tf.Tensor:

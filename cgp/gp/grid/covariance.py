@@ -18,11 +18,12 @@ Cells S that are missing are a Schur complement, as in `cgp.gp.line`: with P = K
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from cgp.gp.data import length_of
 from cgp.gp.structured_covariance import refined
 from cgp.linalg import cholesky, log_det, solve, toeplitz
 from cgp.linalg.arguments import as_complex
@@ -58,9 +59,9 @@ class Eigenvalues:
         """T times arrays in the basis: there is no line."""
         return a
 
-    def traces(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """The traces of `P_λ` and of `T P_λ` for each eigenvalue of the other axes."""
-        return 1.0 / self._values, 1.0 / self._values
+    def sums(self) -> "PrecisionSums":
+        """The sums of `P_λ`, which is a number here."""
+        return PrecisionSums(1.0 / self._values, 1.0 / self._values, None)
 
 
 class Lines:
@@ -100,15 +101,23 @@ class Lines:
         """T times arrays in the basis."""
         return toeplitz.times(self._column, a)
 
-    def diagonal_sums(self) -> tf.Tensor:
-        """The sums over the subdiagonals of `P_λ`, `[..., n]`."""
-        return toeplitz.diagonal_sums(self._inverse_columns)
+    def sums(self) -> "PrecisionSums":
+        """The sums of `P_λ`."""
+        diagonals = toeplitz.diagonal_sums(self._inverse_columns)
+        products = tf.math.real(diagonals * tf.math.conj(self._column))
+        trace_with_line = 2.0 * tf.reduce_sum(products, axis=-1) - products[..., 0]
+        return PrecisionSums(tf.math.real(diagonals[..., 0]), trace_with_line, diagonals)
 
-    def traces(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """The traces of `P_λ` and of `T P_λ` for each eigenvalue of the other axes."""
-        sums = tf.math.real(self.diagonal_sums() * tf.math.conj(self._column))
-        trace = tf.math.real(self.diagonal_sums()[..., 0])
-        return trace, 2.0 * tf.reduce_sum(sums, axis=-1) - sums[..., 0]
+
+class PrecisionSums(NamedTuple):
+    """Sums of `P_λ`, the inverse of `λ T + σ² I`, for each eigenvalue λ of the other axes."""
+
+    trace: tf.Tensor
+    """The trace of P_λ, real, `[...]`."""
+    trace_with_line: tf.Tensor
+    """The trace of T P_λ, real, `[...]`."""
+    diagonals: tf.Tensor | None
+    """The sums over the subdiagonals of P_λ, `[..., n]`; None where there is no line."""
 
 
 class GridCovariance:
@@ -135,7 +144,7 @@ class GridCovariance:
         missing: tf.Tensor | None = None,
     ):
         self._matrices = [tf.stop_gradient(a) for a in matrices]
-        self.sizes, self._dtype = [_size(a) for a in matrices], dtype
+        self.sizes, self._dtype = [length_of(a) for a in matrices], dtype
         self.has_line = matrices[-1].shape.rank == 1
         diagonalised = self._matrices[: len(matrices) - self.has_line]
         decompositions = [_eigh(a) for a in diagonalised]
@@ -365,16 +374,15 @@ class GridCovariance:
 
     def _contracted_precision(self) -> list[tf.Tensor]:
         """P of all cells, contracted as the sums of `_contracted`."""
-        trace, trace_with_line = self.spectrum.traces()
+        trace, trace_with_line, diagonals = self.spectrum.sums()
         contracted = []
         for axis in range(len(self.values)):
             others = [other for other in range(trace.shape.rank) if other != axis]
             weighted = self._eigenvalues_but_of(axis) * trace_with_line
             diagonal = tf.linalg.diag(tf.reduce_sum(weighted, axis=others))
             contracted.append(tf.cast(diagonal, self._dtype))
-        if isinstance(self.spectrum, Lines):
-            weights = as_complex(self._outer(self.values))[..., None]
-            sums = weights * self.spectrum.diagonal_sums()
+        if diagonals is not None:
+            sums = as_complex(self._outer(self.values))[..., None] * diagonals
             contracted.append(tf.reduce_sum(sums, axis=range(sums.shape.rank - 1)))
         return [*contracted, tf.cast(tf.reduce_sum(trace), self._dtype)]
 
@@ -400,11 +408,6 @@ def in_blocks(
     return tf.while_loop(lambda first, _: first < count, write, start)[1].stack()
 
 
-def _size(a: tf.Tensor) -> Any:
-    """The length of the first axis, a tensor where a graph does not know it."""
-    return tf.shape(a)[0] if a.shape[0] is None else a.shape[0]
-
-
 def _eigh(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Real eigenvalues and eigenvectors of a Hermitian matrix; NaN for one that is not finite."""
     is_finite = tf.reduce_all(tf.math.is_finite(tf.math.real(matrix) + tf.math.imag(matrix)))
@@ -417,7 +420,6 @@ def _eigh(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def times_along(matrix: tf.Tensor, a: tf.Tensor, axis: int) -> tf.Tensor:
     """The product of a matrix `[m, n]` with each vector along an axis of `a`, `[…, n, …]`."""
     shape = [size if size is not None else tf.shape(a)[i] for i, size in enumerate(a.shape)]
-    size = tf.shape(matrix)[0] if matrix.shape[0] is None else matrix.shape[0]
     before, after = shape[:axis], shape[axis + 1 :]
     if after:
         rows = tf.reshape(a, [-1, shape[axis], math.prod(after)])
@@ -425,7 +427,7 @@ def times_along(matrix: tf.Tensor, a: tf.Tensor, axis: int) -> tf.Tensor:
     else:  # one product in place of many
         rows = tf.reshape(a, [-1, shape[axis]])
         product = tf.linalg.matmul(rows, matrix, transpose_b=True)  # not conjugated
-    return tf.reshape(product, [*before, size, *after])
+    return tf.reshape(product, [*before, length_of(matrix), *after])
 
 
 def _axis_first(a: tf.Tensor, axis: int) -> tf.Tensor:

@@ -14,7 +14,7 @@ from cgp.distributions import ComplexNormal
 from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.data import Data, Grid, as_data, step_of_line
 from cgp.gp.grid.axes import axis_kernels
-from cgp.gp.grid.posterior import points_of_grid, posterior, sizes_of
+from cgp.gp.grid.posterior import points_of_grid, posterior
 from cgp.gp.grid.process import ConditionedGrid, GridProcess, grid_of
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
@@ -90,7 +90,7 @@ class GridGP(MaximumLikelihoodGP):
         True
     """
 
-    _noise_may_follow_signal, likelihood = False, None
+    likelihood = None
 
     def __init__(
         self,
@@ -141,10 +141,10 @@ class GridGP(MaximumLikelihoodGP):
     def axes_of(self, x: Axes) -> tuple[tf.Tensor, ...]:
         """The coordinates of each axis, checked, as tensors `[n_i]`."""
         if not isinstance(x, tuple | list) or len(x) != self.dimensions:
-            came = f"{len(x)} of them" if isinstance(x, tuple | list) else f"a {type(x).__name__}"
+            shown = f"{len(x)} of them" if isinstance(x, tuple | list) else f"a {type(x).__name__}"
             raise ValueError(
                 f"x must be a tuple of the coordinates of {self.dimensions} axes, one for each "
-                f"axis of the kernel, got {came}"
+                f"axis of the kernel, got {shown}"
             )
         axes = []
         for number, coordinates in enumerate(x):
@@ -184,12 +184,12 @@ class GridGP(MaximumLikelihoodGP):
                 "StateSpaceGP, leave them out"
             )
         axes: Sequence[tf.Tensor] = self.axes_of(x)
-        came = z
+        z_of_user = z
         z = as_observations(z, missing, complex_dtype(self.variable_dtype), copy=False)
-        self._check_cells(z.shape, axes, came)
+        self._check_cells(z.shape, axes, z_of_user)
         if tf.executing_eagerly():
             axes, z = self._without_missing_coordinates(axes, tf.convert_to_tensor(z))
-        sizes, batch = sizes_of(axes), z.shape[: -len(axes)]
+        sizes, batch = Grid(tuple(axes)).sizes, z.shape[: -len(axes)]
         rows = tf.reshape(z, [*(-1 if n is None else n for n in batch), math.prod(sizes)])
         points = points_of_grid(axes)
         data = as_data(points, rows, None, self.variable_dtype, **arguments)
@@ -393,13 +393,10 @@ class GridGP(MaximumLikelihoodGP):
         conditioned = self._grid_process.condition(data)
         return as_dict(posterior(self._grid_process, data, self.axes_of(x), None, conditioned))
 
-    def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
-        """The shapes and dtypes that `call` returns in a functional model."""
+    def _output_shape(self, inputs: Any) -> tuple[int | None, ...]:
+        """The shape of the moments that `call` returns, of axes or of the pair (axes, z)."""
         is_pair = isinstance(inputs[0], tuple | list)
-        shape = inputs[1].shape if is_pair else tuple(axis.shape[0] for axis in inputs)
-        real, complex_ = self.variable_dtype, complex_dtype(self.variable_dtype).name
-        dtypes = {"mean": complex_, "variance": real, "pseudo_variance": complex_}
-        return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
+        return inputs[1].shape if is_pair else tuple(axis.shape[0] for axis in inputs)
 
     # --- saving -----------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ al., JMLR 22, 2021, §3), which take factors of the axes alone:
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -45,11 +44,6 @@ def points_of_grid(axes: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.reshape(tf.stack(tf.meshgrid(*axes, indexing="ij"), axis=-1), [-1, len(axes)])
 
 
-def sizes_of(axes: Sequence[tf.Tensor]) -> list[Any]:
-    """The number of coordinates of each axis, a tensor where a graph does not know it."""
-    return [tf.shape(a)[0] if a.shape[0] is None else a.shape[0] for a in axes]
-
-
 class GridPrediction:
     """The moments of the signal at the cells of a new grid.
 
@@ -67,7 +61,7 @@ class GridPrediction:
     ):
         self.grid_process, self._conditioned, self._axes = grid_process, conditioned, axes
         self.process, self.layout = grid_process.process, conditioned.layout
-        self.sizes, self._points = sizes_of(axes), points_of_grid(axes)
+        self.sizes, self._points = Grid(tuple(axes)).sizes, points_of_grid(axes)
         old = conditioned.grid.axes
         covariance = conditioned.covariance
         # C_i, in the order of the cells, and in the basis of the axes.
@@ -177,7 +171,7 @@ class GridPrediction:
             a = self._explained_along_line()
             squares = squares[:-1]
         else:
-            a = covariance.spectrum.traces()[0][None]
+            a = covariance.spectrum.sums().trace[None]
         for axis, square in enumerate(squares):
             a = times_along(tf.linalg.matrix_transpose(square), a, axis + 1)
         return tf.reshape(self.layout.in_place(a), [-1])
@@ -317,7 +311,7 @@ class GridPosterior(ShapedPosterior):
         axes: Sequence[tf.Tensor],
         draw: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     ):
-        super().__init__(vector, sizes_of(axes))
+        super().__init__(vector, Grid(tuple(axes)).sizes)
         self.axes, self._draw = tuple(axes), draw
 
     def sample(self, sample_shape: ArrayLike = (), seed: ArrayLike | None = None) -> tf.Tensor:
@@ -339,7 +333,7 @@ def posterior(
 ) -> GridPosterior:
     """The signal, or observations with noise, at the cells of a grid; the prior without data."""
     process, points = grid_process.process, points_of_grid(axes)
-    sizes = sizes_of(axes)
+    sizes = Grid(tuple(axes)).sizes
     if data is None or conditioned is None:
         vector = predictions.prior(process, points, noise)
         layout = grid_process.layout(Grid(tuple(axes)))

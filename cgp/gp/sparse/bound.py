@@ -314,11 +314,11 @@ def before_data(process: SignalPlusNoise, inducing: tf.Tensor) -> ConditionedSpa
 
 
 def log_likelihood_bound(
-    process: SignalPlusNoise, data: Data, given: ConditionedSparse, sums: Sums
+    process: SignalPlusNoise, data: Data, factors: ConditionedSparse, sums: Sums
 ) -> tf.Tensor:
     """The bound of the log marginal likelihood of each series, real, `[B]`."""
-    white = tf.linalg.triangular_solve(given.precision_chol, sums.vector)
+    white = tf.linalg.triangular_solve(factors.precision_chol, sums.vector)
     unexplained = sums.power - tf.reduce_sum(squared_modulus(white), axis=-2)
     penalty = sums.log_det + sums.signal - tf.math.real(tf.linalg.trace(sums.gram))
-    density = unexplained + (penalty + log_det(given.precision_chol))[..., None]
+    density = unexplained + (penalty + log_det(factors.precision_chol))[..., None]
     return process.normalized(-process.form.scale * density, data, None)

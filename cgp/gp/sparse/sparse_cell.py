@@ -158,14 +158,14 @@ class SparseCell(GaussianProcessCell):
     def initial_state(self, batch_size: Any, sample: Sample | None = None) -> SparseState:
         """The state given the data taken in; the prior before any."""
         self._check_chosen()
-        given = self._given_data()
-        vector = tf.linalg.matrix_transpose(given.vector)  # series in rows, not conjugated
+        factors = self._given_data()
+        vector = tf.linalg.matrix_transpose(factors.vector)  # series in rows, not conjugated
         vector = tf.reshape(vector, [-1, tf.shape(vector)[-1]])
         return SparseState(
             tf.broadcast_to(vector, [batch_size, tf.shape(vector)[-1]]),
             tf.broadcast_to(
-                given.precision_chol,
-                tf.concat([[batch_size], tf.shape(given.precision_chol)[1:]], axis=0),
+                factors.precision_chol,
+                tf.concat([[batch_size], tf.shape(factors.precision_chol)[1:]], axis=0),
             ),
             tf.zeros([batch_size], tf.int32),
         )
@@ -194,7 +194,7 @@ class SparseCell(GaussianProcessCell):
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def given(self, state: SparseState) -> ConditionedSparse:
+    def posterior_of(self, state: SparseState) -> ConditionedSparse:
         """The process given a state, `[B, ...]`, which has no gradient by hyperparameters."""
         factors = without_gradient(
             [self._given_data().chol, state.chol, state.vector[..., None]],
@@ -215,13 +215,13 @@ class SparseCell(GaussianProcessCell):
         return SparseState(*map(chosen, initial, state))
 
     def _moments(
-        self, given: ConditionedSparse, x: tf.Tensor, noise: SampleNoise | None
+        self, factors: ConditionedSparse, x: tf.Tensor, noise: SampleNoise | None
     ) -> Marginals:
         """The moments at places `[B, M, D]` of the signal, or of observations with noise."""
         process, inducing = self.process, self._inducing.value[None]
         cross = process.form.covariance(process.kernel.moments_matrix(inducing, x))
-        mean = process.form.join(given.mean(cross, None)[..., 0])
-        moments = clipped(given.marginal(process.marginal(x), cross, None))
+        mean = process.form.join(factors.mean(cross, None)[..., 0])
+        moments = clipped(factors.marginal(process.marginal(x), cross, None))
         if noise is not None:
             moments = process.with_noise(moments, noise)
         pseudo = moments.c_or_zeros() + tf.zeros_like(mean)
@@ -231,18 +231,18 @@ class SparseCell(GaussianProcessCell):
         """Predicts a sample, then adds it to the precision of the inducing points."""
         x, z = sample.x[:, None], sample.z[:, None]
         noise = SampleNoise(sample.noise_variance, sample.group).map(lambda a: a[:, None])
-        given = self.given(state)
-        predicted = self._moments(given, x, noise)
+        factors = self.posterior_of(state)
+        predicted = self._moments(factors, x, noise)
         data = Data(x, z, tf.shape(z)[:1], noise)
         white = white_samples(self.process, data, self._inducing.value)
-        a = tf.linalg.triangular_solve(given.chol, white.cross)
+        a = tf.linalg.triangular_solve(factors.chol, white.cross)
         state = self._faded(state, ~is_nan(sample.z))
         chol = state.chol
         for number in range(self.process.form.multiplicity):
             chol = _updated(chol, a[..., number])
         vector = state.vector + tf.linalg.matvec(a, white.targets[:, 0])
         state = state._replace(vector=vector, chol=chol)
-        filtered = self._moments(self.given(state), x, None)
+        filtered = self._moments(self.posterior_of(state), x, None)
         predicted, filtered = (m.map(lambda a: a[:, 0]) for m in (predicted, filtered))
         deviation = tf.where(is_nan(sample.z), nan(z.dtype), sample.z - predicted.mean)
         return state, Step(predicted, deviation, filtered)
@@ -267,17 +267,18 @@ class SparseCell(GaussianProcessCell):
         y_t − R_t⁻ᴴ r_t and the covariance I − R_t⁻ᴴ R_t⁻¹ (Kailath, Sayed & Hassibi, Linear
         Estimation, 2000, on innovations by a triangular factor).
         """
-        process, form, given = self.process, self.process.form, self.given(state)
+        process, form = self.process, self.process.form
+        factors = self.posterior_of(state)
         noise = SampleNoise(samples.noise_variance, samples.group)
         data = Data(samples.x, samples.z, tf.shape(samples.z)[:1], noise)
         white = white_samples(process, data, self._inducing.value)
-        a = tf.linalg.triangular_solve(given.chol, white.cross)
+        a = tf.linalg.triangular_solve(factors.chol, white.cross)
         # Of the composite, both parts of a sample side by side.
         y, in_order = white.targets[:, 0], a
         if form.multiplicity > 1:
             y, in_order = interleave(y, -1), interleave(a, -1)
-        v = tf.linalg.triangular_solve(given.precision_chol, in_order)
-        w = tf.linalg.triangular_solve(given.precision_chol, given.vector)
+        v = tf.linalg.triangular_solve(factors.precision_chol, in_order)
+        w = tf.linalg.triangular_solve(factors.precision_chol, factors.vector)
         gram = tf.linalg.matmul(v, v, adjoint_a=True)
         root = cholesky(gram + tf.eye(tf.shape(gram)[-1], dtype=gram.dtype))
         deviation = y[..., None] - tf.linalg.matmul(v, w, adjoint_a=True)
@@ -347,7 +348,7 @@ class SparseCell(GaussianProcessCell):
     def predict(self, state: SparseState, at: Sample) -> Marginals:
         """The signal at places `[B, M, D]` given the state."""
         state = SparseState(*map(tf.convert_to_tensor, state))
-        return self._moments(self.given(state), tf.convert_to_tensor(at.x), None)
+        return self._moments(self.posterior_of(state), tf.convert_to_tensor(at.x), None)
 
     def forecast(self, state: SparseState, ahead: Any, inputs: Any = None) -> Marginals:
         """The signal at any places x, `[M]`, `[M, D]` or `[B, M, D]`, given the state."""

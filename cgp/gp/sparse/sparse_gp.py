@@ -211,10 +211,10 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         weights = [variable.value for variable in self._weights_of_process]
         return conditioned(self._process, data, self._points_for(data), weights)
 
-    def _keep(self, given: ConditionedSparse) -> None:
-        self._chol.assign(given.chol)
-        self._precision_chol.assign(given.precision_chol)
-        self._vector.assign(given.vector)
+    def _keep(self, factors: ConditionedSparse) -> None:
+        self._chol.assign(factors.chol)
+        self._precision_chol.assign(factors.precision_chol)
+        self._vector.assign(factors.vector)
 
     def _factorize(self) -> None:
         """The post-gradient update: the factors of the data at the present hyperparameters."""
@@ -263,10 +263,10 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
 
         return ConditionedSparse(self._process.form, *factors(*map(tf.convert_to_tensor, sources)))
 
-    def _inducing_data(self, given: ConditionedSparse, series: Any, batch: tf.Tensor) -> Data:
+    def _inducing_data(self, factors: ConditionedSparse, series: Any, batch: tf.Tensor) -> Data:
         """The inducing points in the place of data of so many series with these batch axes."""
         inducing = self.inducing.value[None]
-        x = tf.repeat(inducing, tf.shape(given.precision_chol)[0], axis=0)
+        x = tf.repeat(inducing, tf.shape(factors.precision_chol)[0], axis=0)
         z = tf.zeros([series, tf.shape(x)[1]], complex_dtype(self.variable_dtype))
         return Data(x, z, batch)
 
@@ -281,14 +281,14 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
             has_begun = stream is not None and (stream.has_begun() or not is_eager)
         if stream is not None and has_begun:
             state = self.cell.begun(stream.current_state() if is_eager else stream.read())
-            given, streams = self.cell.given(state), stream.streams
+            factors, streams = self.cell.posterior_of(state), stream.streams
             batch = tf.constant([] if streams is None else [streams], tf.int32)
-            return given, self._inducing_data(given, streams or 1, batch)
+            return factors, self._inducing_data(factors, streams or 1, batch)
         if is_empty:
             return None
         data = self._stored.data if is_eager else self._stored.data_of_graph()
-        given = self._given_data(data)
-        return given, self._inducing_data(given, tf.shape(data.z)[0], data.batch)
+        factors = self._given_data(data)
+        return factors, self._inducing_data(factors, tf.shape(data.z)[0], data.batch)
 
     # --- data ----------------------------------------------------------------------------------
 
@@ -319,9 +319,9 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         # The factors first: where they fail nothing has been replaced.
         with self.undone_on_error():
             self.prepare(data)
-            given, sums = self._computed(data)
+            factors, sums = self._computed(data)
         self._stored.replace(data)
-        self._keep(given)
+        self._keep(factors)
         self._begin_again()
         confirm(self)
         for suspicion in _of_few_points(sums):
@@ -467,9 +467,9 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         points = self._as_traced(points, present is None)
         if present is None:
             return predictions.prior(process, points, noise)
-        given, data = present
+        factors, data = present
         points = flattened(checked_points(points, data), 2)
-        return predictions.posterior(process, data, given, points, noise)
+        return predictions.posterior(process, data, factors, points, noise)
 
     def _as_traced(self, points: tf.Tensor, is_prior: bool) -> tf.Tensor:
         """Points of predictions; a graph fails with data or samples that came after its trace."""
@@ -501,10 +501,10 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
             return as_dict(self.posterior(inputs))
         x, z = inputs
         data = self.data_of(x, z, require_targets=False, noise=self.noise_arguments())
-        given, sums = self._computed(data)
-        self._add_loss(data, log_likelihood_bound(self._process, data, given, sums))
-        at_inducing = self._inducing_data(given, tf.shape(data.z)[0], data.batch)
-        return as_dict(predictions.posterior(self._process, at_inducing, given, data.x, None))
+        factors, sums = self._computed(data)
+        self._add_loss(data, log_likelihood_bound(self._process, data, factors, sums))
+        at_inducing = self._inducing_data(factors, tf.shape(data.z)[0], data.batch)
+        return as_dict(predictions.posterior(self._process, at_inducing, factors, data.x, None))
 
     # --- uncertainty of the hyperparameters ------------------------------------------------------
     # The posterior of the signal at inducing points is at its best for the data wherever they are:
