@@ -20,7 +20,6 @@ nothing and restores nothing.
 """
 
 import copy
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,20 +27,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp import native
-from cgp.distributions.forms import SecondMoments, as_matrices, clipped
+from cgp.distributions.forms import clipped
 from cgp.distributions.marginals import Marginals, Step
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.sparse.bound import ConditionedSparse, white_samples
+from cgp.gp.sparse.compiled_steps import CompiledSteps
 from cgp.gp.sparse.inducing_points import InducingPoints
 from cgp.gp.stream_samples import GaussianProcessCell
-from cgp.graphs import called_as_op
 from cgp.kernels.points import as_points
-from cgp.linalg import cholesky, cholesky_update
+from cgp.linalg import cholesky_update
 from cgp.linalg.arguments import complex_dtype, is_nan, nan, real_as
-from cgp.linalg.composite import interleave
 from cgp.linalg.gradients import without_gradient
 from cgp.linalg.short_repr import short_repr
 from cgp.online.cell import Compiled, Sample
@@ -188,9 +185,10 @@ class SparseCell(GaussianProcessCell):
             check_state_factor(arrays[1], "the saved factor of the state")
 
     def compiled(self, streams: int | None) -> Compiled | None:
-        """Graphs of steps on arrays, for which the factor of the inducing points is renewed."""
-        self._given_data()
-        return StepsOnArrays(self)
+        """The steps by the compiled core, on arrays."""
+        return CompiledSteps(
+            self.process, self._inducing, lambda: self._given_data().chol, self.forgetting
+        )
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -239,95 +237,13 @@ class SparseCell(GaussianProcessCell):
         state = self._faded(state, ~is_nan(sample.z))
         chol = state.chol
         for number in range(self.process.form.multiplicity):
-            chol = _updated(chol, a[..., number])
+            chol = cholesky_update(chol, a[..., number])
         vector = state.vector + tf.linalg.matvec(a, white.targets[:, 0])
         state = state._replace(vector=vector, chol=chol)
         filtered = self._moments(self.posterior_of(state), x, None)
         predicted, filtered = (m.map(lambda a: a[:, 0]) for m in (predicted, filtered))
         deviation = tf.where(is_nan(sample.z), nan(z.dtype), sample.z - predicted.mean)
         return state, Step(predicted, deviation, filtered)
-
-    def scan(self, state: SparseState, samples: Sample) -> tuple[SparseState, Step]:
-        """Takes a block: at once where nothing is forgotten or missing, else one by one."""
-        loop = functools.partial(super().scan, state, samples)
-        if self.forgetting < 1.0 or samples.arrived is not None:
-            return loop()
-        is_whole = ~tf.reduce_any(is_nan(samples.z))
-        block = functools.partial(self._block, state, samples)
-        result: tuple[SparseState, Step] = tf.cond(is_whole, block, loop)
-        return result
-
-    def _block(self, state: SparseState, samples: Sample) -> tuple[SparseState, Step]:
-        """A block without missing samples.
-
-        With θ, of precision Λ and mean Λ⁻¹ b, the block is y = Aᴴ θ + e, whose noise is white. Let
-        R Rᴴ = I + Aᴴ Λ⁻¹ A be its covariance, and r = R⁻¹ (y − Aᴴ Λ⁻¹ b). By the diagonal block R_t
-        of a sample, which is its innovation given those before it, the prediction of y_t has the
-        mean y_t − R_t r_t and the covariance R_t R_tᴴ, and its signal given y_t the mean
-        y_t − R_t⁻ᴴ r_t and the covariance I − R_t⁻ᴴ R_t⁻¹ (Kailath, Sayed & Hassibi, Linear
-        Estimation, 2000, on innovations by a triangular factor).
-        """
-        process, form = self.process, self.process.form
-        factors = self.posterior_of(state)
-        noise = SampleNoise(samples.noise_variance, samples.group)
-        data = Data(samples.x, samples.z, tf.shape(samples.z)[:1], noise)
-        white = white_samples(process, data, self._inducing.value)
-        a = tf.linalg.triangular_solve(factors.chol, white.cross)
-        # Of the composite, both parts of a sample side by side.
-        y, in_order = white.targets[:, 0], a
-        if form.multiplicity > 1:
-            y, in_order = interleave(y, -1), interleave(a, -1)
-        v = tf.linalg.triangular_solve(factors.precision_chol, in_order)
-        w = tf.linalg.triangular_solve(factors.precision_chol, factors.vector)
-        gram = tf.linalg.matmul(v, v, adjoint_a=True)
-        root = cholesky(gram + tf.eye(tf.shape(gram)[-1], dtype=gram.dtype))
-        deviation = y[..., None] - tf.linalg.matmul(v, w, adjoint_a=True)
-        r = self._by_sample(tf.linalg.triangular_solve(root, deviation)[..., 0])[..., None]
-        blocks = self._by_sample(self._by_sample(tf.linalg.matrix_transpose(root), 2), 1)
-        blocks = tf.einsum("btjti->btij", blocks)
-        of_each = self._by_sample(in_order, 2)
-        explained = tf.einsum("bmti,bmtj->btij", tf.math.conj(of_each), of_each)
-        step = self._step_of_block(samples, noise, explained, blocks, r)
-        precision = tf.linalg.matmul(state.chol, state.chol, adjoint_b=True)
-        chol = cholesky(precision + tf.linalg.matmul(a, a, adjoint_b=True))
-        vector = state.vector + tf.linalg.matvec(a, white.targets[:, 0])
-        return SparseState(vector, chol, state.coordinate), step
-
-    def _by_sample(self, a: tf.Tensor, axis: int = 1) -> tf.Tensor:
-        """An axis of working values, sample after sample, as two: `[T k]` -> `[T, k]`."""
-        shape, k = tf.shape(a), self.process.form.multiplicity
-        return tf.reshape(a, tf.concat([shape[:axis], [-1, k], shape[axis + 1 :]], axis=0))
-
-    def _step_of_block(
-        self,
-        samples: Sample,
-        noise: SampleNoise,
-        explained: tf.Tensor,
-        blocks: tf.Tensor,
-        r: tf.Tensor,
-    ) -> Step:
-        """The moments of a block from a_tᴴ a_t and R_t, `[B, T, k, k]`, and r_t, `[B, T, k, 1]`."""
-        process, form = self.process, self.process.form
-        prior = process.marginal(samples.x)
-        no_signal = as_matrices(SecondMoments(tf.zeros_like(samples.z)))
-        of_noise = noise.map(lambda a: a[..., None, None])
-        scale = cholesky(form.covariance(process.with_noise(no_signal, of_noise)))
-
-        def marginals(gain: tf.Tensor, covariance: tf.Tensor) -> Marginals:
-            residual = form.join(tf.linalg.matmul(scale, tf.linalg.matmul(gain, r))[..., 0])[..., 0]
-            # What the inducing points leave unexplained of the prior is as it was.
-            change = tf.linalg.matmul(covariance - explained, scale, adjoint_b=True)
-            moments = form.moments(tf.linalg.matmul(scale, change)).map(lambda a: a[..., 0, 0])
-            moments = clipped(prior.map(tf.add, moments))
-            pseudo = moments.c_or_zeros() + tf.zeros_like(residual)
-            return Marginals(samples.z - residual, tf.math.real(moments.k), pseudo)
-
-        identity = tf.eye(form.multiplicity, dtype=blocks.dtype)
-        inverse = tf.linalg.triangular_solve(blocks, tf.zeros_like(blocks) + identity)
-        predicted = marginals(blocks, tf.linalg.matmul(blocks, blocks, adjoint_b=True))
-        gain = tf.linalg.adjoint(inverse)
-        filtered = marginals(gain, identity - tf.linalg.matmul(gain, inverse))
-        return Step(predicted, samples.z - predicted.mean, filtered)
 
     def _faded(self, state: SparseState, present: tf.Tensor) -> SparseState:
         """The state after a step of forgetting, with the prior of a coordinate restored."""
@@ -341,7 +257,7 @@ class SparseCell(GaussianProcessCell):
         following = (state.coordinate + tf.cast(present, tf.int32)) % size
         return SparseState(
             state.vector * real_as(factor, dtype)[:, None],
-            _updated(chol, real_as(restored, dtype)),
+            cholesky_update(chol, real_as(restored, dtype)),
             following,
         )
 
@@ -357,68 +273,3 @@ class SparseCell(GaussianProcessCell):
         x = as_points(ahead, self.real_dtype)
         x = tf.broadcast_to(x, [len(state.chol), *x.shape[-2:]])
         return self.predict(state, Sample(None, x)).map(np.asarray)
-
-
-class StepsOnArrays:
-    """Steps of a cell by graphs of arrays.
-
-    Variables of a stream are read and written by a graph in more time than a step takes.
-    """
-
-    def __init__(self, cell: SparseCell):
-        self._cell = cell
-        self._graphs: dict[tuple, Callable[..., list[tf.Tensor]]] = {}
-        self._like: Any = None  # a state and a step, once traced
-
-    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, layer_weights: bytes) -> bool:
-        """Whether the streams have begun."""
-        return not np.isnan(arrays[0]).any()
-
-    def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
-        """Takes a sample or a block, also of one stream without a batch axis."""
-        streams, rank = len(arrays[0]), np.ndim(sample.x)
-        is_block = rank == 3 or (rank == 2 and len(sample.x) != streams)
-        is_single = np.ndim(sample.z) == int(is_block)
-        if is_single:
-            sample = sample.map(lambda a: np.asarray(a)[None])
-        key = (is_block, streams, *(a is None for a in sample))
-        if key not in self._graphs:
-            self._graphs[key] = self._graph(arrays, sample, is_block)
-        inputs = [*arrays, *(a for a in sample if a is not None)]
-        # Copies: TensorFlow would write into the memory of arrays.
-        *results, is_sound = self._graphs[key](*map(tf.constant, inputs))
-        if not bool(is_sound):
-            return None
-        after, step = tf.nest.pack_sequence_as(self._like, [a.numpy() for a in results])
-        for a, values in zip(arrays, after, strict=True):
-            np.copyto(a, values)
-        return step.map(lambda a: a[0]) if is_single else step
-
-    def _graph(
-        self, arrays: Sequence[np.ndarray], sample: Sample, is_block: bool
-    ) -> Callable[..., list[tf.Tensor]]:
-        cell, names = self._cell, [n for n, a in sample._asdict().items() if a is not None]
-
-        def take(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            state = cell.State(*tensors[: len(arrays)])
-            fields = dict(zip(names, tensors[len(arrays) :], strict=True))
-            with native.own_graph():
-                after, step = (cell.scan if is_block else cell.step)(state, Sample(**fields))
-            self._like = after, step
-            return [*tf.nest.flatten((after, step)), cell.is_sound(after, step)]
-
-        specs = [tf.TensorSpec(a.shape, a.dtype) for a in arrays]
-        for name in names:
-            a = getattr(sample, name)
-            axes = (a.shape[0], None, *a.shape[2:]) if is_block else a.shape
-            specs.append(tf.TensorSpec(axes, a.dtype))
-        graph = tf.function(take, input_signature=specs, autograph=False)
-        return called_as_op(graph.get_concrete_function())
-
-
-def _updated(chol: tf.Tensor, vector: tf.Tensor) -> tf.Tensor:
-    """`cholesky_update`, in the graph of a stream by the compiled op."""
-    if tf.executing_eagerly() or not native.serves_own_graph():
-        return cholesky_update(chol, vector)
-    ones = tf.ones(tf.shape(chol)[:1], chol.dtype.real_dtype)
-    return tf.ensure_shape(native.op("cgp_cholesky_update")(chol, vector, ones), chol.shape)

@@ -5,13 +5,11 @@
 
 #include "covariance_program.h"
 #include "parallel.h"
+#include "stream_arrays.h"
 #include "window_recursion.h"
 
 extern "C" {
 
-struct cgp_StreamMoments {
-  void *mean, *variance, *pseudo;  // [B, T]
-};
 // As cgp.gp.recursive.window_cell declares it.
 struct cgp_WindowTake {
   int64_t streams, capacity, steps, dimensions, program_size;
@@ -44,23 +42,9 @@ struct PriorBuffers {
   std::vector<Complex<R>> c;
 };
 
-// The covariance of a point and a sample in working form, in a block of rows and columns.
-template <class T, class R>
-void put(Complex<R> k, Complex<R> c, T* to, int64_t stride, int64_t steps) {
-  if constexpr (kRowsOfPoint<T> == 1) {
-    *to = k;
-  } else {
-    to[0] = (k.re + c.re) / 2;
-    to[steps] = (c.im - k.im) / 2;
-    to[stride] = (k.im + c.im) / 2;
-    to[stride + steps] = (k.re - c.re) / 2;
-  }
-}
-
 template <class T>
 struct Taking {
   using R = Real<T>;
-  using C = Complex<R>;
   static constexpr int m = kRowsOfPoint<T>;
 
   explicit Taking(const cgp_WindowTake& given)
@@ -102,28 +86,6 @@ struct Taking {
     return true;
   }
 
-  static void split(C z, T* to) {
-    if constexpr (m == 1) {
-      to[0] = z;
-    } else {
-      to[0] = z.re;
-      to[1] = z.im;
-    }
-  }
-  static C joined(const T* from) {
-    if constexpr (m == 1)
-      return from[0];
-    else
-      return {from[0], from[1]};
-  }
-
-  // An array of complex numbers of a stream; of zeros where there is none.
-  std::vector<C> numbers(const void* from, int64_t b, int64_t count) const {
-    if (!from) return std::vector<C>(count);
-    const auto* first = static_cast<const C*>(from) + b * count;
-    return std::vector<C>(first, first + count);
-  }
-
   // Takes the samples of a stream into a copy of its window; false where that fails.
   bool take(int64_t b, Window<T>& window, Basis<T>* basis, std::vector<R>& x) const {
     const int64_t C = given.capacity, S = given.steps, n = C * m;
@@ -132,8 +94,8 @@ struct Taking {
     x = points(b);
     PriorBuffers<T> block(C + S, S);
     if (!evaluate(x, size, block)) return false;
-    const auto held = numbers(given.held_z, b, C), held_mean = numbers(given.held_mean, b, C);
-    const auto samples = numbers(given.z, b, S), function = numbers(given.mean, b, S);
+    const auto held = numbers_of<R>(given.held_z, b, C), held_mean = numbers_of<R>(given.held_mean, b, C);
+    const auto samples = numbers_of<R>(given.z, b, S), function = numbers_of<R>(given.mean, b, S);
     const R* age = static_cast<const R*>(given.age) + b * C;
     std::vector<T> y(n), z(S * m), mean(S * m), filtered_mean(S * m);
     for (int64_t i = 0; i < size; ++i) {
@@ -156,17 +118,11 @@ struct Taking {
       return false;
     for (int64_t t = 0; t < S; ++t) {
       set(given.predicted, b * S + t, function[t] + joined(mean.data() + t * m),
-          signal_k[t] + noise.k, signal_c[t] + noise.c);
+          Moments<R>{signal_k[t], signal_c[t]} + noise);
       set(given.filtered, b * S + t, function[t] + joined(filtered_mean.data() + t * m),
-          filtered_k[t], filtered_c[t]);
+          Moments<R>{filtered_k[t], filtered_c[t]});
     }
     return true;
-  }
-
-  static void set(const cgp_StreamMoments& to, int64_t i, Complex<R> mean, R k, Complex<R> c) {
-    static_cast<Complex<R>*>(to.mean)[i] = mean;
-    static_cast<R*>(to.variance)[i] = k;
-    static_cast<Complex<R>*>(to.pseudo)[i] = c;
   }
 
   // Replaces the window of a stream. Points are in order, and the samples after those held.
@@ -178,9 +134,9 @@ struct Taking {
                  point.data());
     R* held_x = static_cast<R*>(given.held_x) + b * C * D;
     auto* held_z = static_cast<Complex<R>*>(given.held_z) + b * C;
-    const auto samples = numbers(given.z, b, given.steps);
-    const auto function = numbers(given.mean, b, given.steps);
-    const auto held_mean = numbers(given.held_mean, b, C);
+    const auto samples = numbers_of<R>(given.z, b, given.steps);
+    const auto function = numbers_of<R>(given.mean, b, given.steps);
+    const auto held_mean = numbers_of<R>(given.held_mean, b, C);
     for (int64_t i = 0; i < window.size; ++i) {
       const bool was_held = point[i] < C;
       const int64_t at = was_held ? point[i] : point[i] - C;

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.kernels import RBF, Rotation, WidelyLinear
+from cgp.online.cell import Sample
 from tests.gp.problems import NOISE, NOISE_PSEUDO, Problem, complex_normals
 from tests.long_cases import long_except
 from tests.reference import kernels
@@ -84,20 +85,27 @@ def test_are_samples_one_after_another_those_of_one_batch(name, begin, count):
     assert_same_predictions(gp, batch)
 
 
-@pytest.mark.parametrize("name", long_except(PROBLEMS, "improper"))
-def test_is_a_block_like_one_sample_after_another(name):
+@pytest.mark.parametrize(("name", "forgetting"), [("proper", 1.0), ("improper", 0.9)])
+def test_is_a_block_by_the_compiled_core_like_one_by_tensorflow(name, forgetting):
     problem = PROBLEMS[name]
     x, z, known = samples(12)
-    z[7] = 1.0 - 1j  # at once
-    block, gp = sparse(problem), sparse(problem)
-    together = block.process(x, z, noise_variance=known, verbose=0)
-    steps = [gp.step(*a, noise_variance=k) for *a, k in zip(x, z, known, strict=True)]
-    np.testing.assert_allclose(together.innovation, [s.innovation for s in steps], atol=1e-12)
+    of_groups = {"noise_variance": [NOISE, 0.3 * NOISE], "inducing": INDUCING}
+    of_groups |= {"noise_pseudo_variance": problem.noise_pseudo_variance}
+    gp = cgp.SparseGP(
+        problem.kernel, **of_groups, mean=cgp.means.Constant(0.3 - 0.1j), forgetting=forgetting
+    )
+    groups = np.arange(12, dtype=np.int32) % 2
+    step = gp.process(x, z, noise_variance=known, noise_groups=groups, verbose=0)
+
+    sample = Sample(z, x, noise_variance=known, group=groups).map(lambda a: tf.constant(a[None]))
+    state, expected = gp.cell.scan(gp.cell.initial_state(1), sample)
+    for after, of_tensorflow in zip(gp.state, state, strict=True):
+        np.testing.assert_allclose(after, of_tensorflow[0], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(step.innovation, expected.innovation[0], atol=1e-12)
     for name in ("predicted", "filtered"):
-        for field, a in getattr(together, name)._asdict().items():
-            each = [getattr(getattr(s, name), field) for s in steps]
-            np.testing.assert_allclose(a, each, atol=1e-12, err_msg=f"{name} {field}")
-    assert_same_predictions(block, gp)
+        for field, a in getattr(step, name)._asdict().items():
+            of_tensorflow = getattr(getattr(expected, name), field)[0]
+            np.testing.assert_allclose(a, of_tensorflow, atol=1e-12, err_msg=f"{name} {field}")
 
 
 def test_is_each_prediction_that_of_the_textbook(problem):
