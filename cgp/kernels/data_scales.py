@@ -15,6 +15,7 @@ _MOST_DIMENSIONS = 3  # over which tones are looked for
 _SAME_TONE = 1.5  # cycles over the span, within which a tone belongs to another term
 _ROUNDING = 1e-13  # of z, below which deviations are rounding
 _TOGETHER = 0.1  # of the pairs of an output with itself, for a moment of two outputs
+_WHOLE = 0.5  # of all places, at which no series has a gap
 _LONGEST = 20_000  # points from which scales are taken: beyond it a stretch in the middle
 
 
@@ -111,10 +112,22 @@ class DataScales:
         return complex(np.mean((deviation / size) ** 2) / np.mean(np.abs(deviation / size) ** 2))
 
     @cached_property
+    def _without_gaps(self) -> tuple[np.ndarray, np.ndarray]:
+        """The places at which no series has a gap, and their targets.
+
+        Where these are less than half of all places, all of them, with the mean of its series in
+        each gap: a cell that is lost in each row of a grid would leave none.
+        """
+        missing = np.isnan(self.z)
+        whole = ~missing.any(axis=0)
+        if np.mean(whole) >= _WHOLE:
+            return self.x[whole], self.z[:, whole]
+        return self.x, np.where(missing, series_means(self.z)[:, None], self.z)
+
+    @cached_property
     def _periodogram(self) -> tuple[Periodogram, float] | None:
-        """The periodogram of a stretch without gaps, and its unit of z; None without one."""
-        whole = ~np.isnan(self.z).any(axis=0)
-        x, z = self.x[whole], self.z[:, whole]
+        """The periodogram of a stretch of the series, and its unit of z; None without one."""
+        x, z = self._without_gaps
         if x.shape[1] != 1 or len(x) < 3:
             return None
         order = np.argsort(x[:, 0], kind="stable")
@@ -150,14 +163,13 @@ class DataScales:
     @cached_property
     def tones_over_dimensions(self) -> tuple[np.ndarray, np.ndarray]:
         """Frequencies `[K, D]` of the strongest tones over all dimensions, and their shares."""
-        whole = ~np.isnan(self.z).any(axis=0)
-        z, unit = deviations(self.z[:, whole]) if whole.any() else (self.z, 0.0)
+        x, z = self._without_gaps
+        z, unit = deviations(z) if z.size else (z, 0.0)
         dimensions = self.x.shape[1]
         if not unit > 0 or dimensions > _MOST_DIMENSIONS:
             return np.zeros((1, dimensions)), np.ones(1)
-        # Points at random have no aliases: tones beyond half a cycle a step show as well.
-        highest = (0.5 if self.is_grid else 1.0) / self.spacings
-        return peaks_over_dimensions(self.x[whole], z, highest, self.spans, _TONES // 2)
+        highest = 0.5 / self.spacings if self.is_grid else None
+        return peaks_over_dimensions(x, z, highest, self.spans, _TONES // 2)
 
     @cached_property
     def noise(self) -> float:

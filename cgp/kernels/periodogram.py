@@ -5,14 +5,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.fft
 
 # The most frequencies of a periodogram, enough for a regular series of a million points.
 _MOST_FREQUENCIES = 4_000_000
 # The most products of frequencies and points summed directly; beyond it a transform is faster.
 _MOST_PRODUCTS = 20_000_000
 
-# The most points of several dimensions, whose periodogram is a product of matrices.
-_MOST_POINTS = 2_000
+# The most points of several dimensions that are taken; a random subset of more.
+_MOST_POINTS = 20_000
+_FEW_CELLS = 16  # of a dimension over which a tone turns little
 
 
 class Periodogram:
@@ -103,49 +105,87 @@ class Periodogram:
 
 
 def peaks_over_dimensions(
-    x: np.ndarray, z: np.ndarray, highest: np.ndarray, spans: np.ndarray, count: int
+    x: np.ndarray, z: np.ndarray, highest: np.ndarray | None, spans: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The strongest tones `e^{i2π f·x}` over several dimensions, as `Periodogram.peaks` for one.
 
-    The periodogram, on a grid of half of a cycle per span, is a product of matrices, as the phase
-    factors are products over the dimensions. Of many points a random subset is used.
+    Points are put into cells, of which the fast Fourier transform is taken, on a grid of half of a
+    cycle per span; frequencies of peaks are then refined at the points themselves. Over three
+    dimensions there are as many cells in each, or many in one: a delay of many cycles over
+    frequency turns little over temperature.
 
     Args:
         x: Points, `[N, D]`, D > 1.
         z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
-        highest: The largest frequency of each dimension, `[D]`.
+        highest: The largest frequency of each dimension, `[D]`; None for points at random, which
+            have no aliases, and frequencies that cells resolve.
         spans: The spans of x, `[D]`.
         count: The number of tones, returned as frequencies `[count, D]` and shares of the power.
     """
     if len(x) > _MOST_POINTS:
         sampled_rows = np.random.default_rng(0).choice(len(x), _MOST_POINTS, replace=False)
         x, z = x[sampled_rows], z[:, sampled_rows]
-    x = x - x.mean(axis=0)
-    grids = [
-        0.5 / span * np.arange(-half, half + 1)
-        for span, half in zip(spans, np.ceil(2.0 * highest * spans).astype(int), strict=True)
-    ]
-    while np.prod([float(len(grid)) for grid in grids]) > _MOST_FREQUENCIES:
-        grids = [grid[len(grid) // 4 : -(len(grid) // 4) or None] for grid in grids]
-    first_phases, *later_phases = (
-        np.exp(-2j * np.pi * np.outer(g, column)) for g, column in zip(grids, x.T, strict=True)
-    )
-    joint_phases = later_phases[0]
-    for phases in later_phases[1:]:
-        joint_phases = (joint_phases[:, None] * phases).reshape(-1, len(x))
+    shapes = _shapes_of_cells(highest, spans)
+    highest = np.full(len(spans), np.inf) if highest is None else highest
 
-    def strongest(residual: np.ndarray) -> np.ndarray:
-        power = sum(np.abs((first_phases * series) @ joint_phases.T) ** 2 for series in residual)
-        place = np.unravel_index(np.argmax(power), [len(grid) for grid in grids])
-        peak = np.array([grid[i] for grid, i in zip(grids, place, strict=True)])
+    def power_at(frequencies: np.ndarray, residual: np.ndarray) -> np.ndarray:
+        phases = np.exp(-2j * np.pi * frequencies @ x.T)
+        return np.sum(np.abs(phases @ residual.T) ** 2, axis=1)
+
+    def refined(peak: np.ndarray, residual: np.ndarray) -> np.ndarray:
         for dimension, step in [*enumerate(0.25 / spans)] * 2:  # one dimension at a time
             near = np.tile(peak, (3, 1))
             near[:, dimension] += step * np.array([-1.0, 0.0, 1.0])
-            powers = np.sum(np.abs(np.exp(-2j * np.pi * near @ x.T) @ residual.T) ** 2, axis=1)
-            peak[dimension] += _vertex(powers) * step
+            peak[dimension] += _vertex(power_at(near, residual)) * step
         return peak
 
+    def strongest(residual: np.ndarray) -> np.ndarray:
+        peaks = [
+            refined(_peak_of_cells(x, residual, shape, highest, spans), residual)
+            for shape in shapes
+        ]
+        return peaks[int(np.argmax(power_at(np.array(peaks), residual)))]
+
     return _pursued(z, count, strongest, lambda f: np.exp(2j * np.pi * x @ np.transpose(f)))
+
+
+def _shapes_of_cells(highest: np.ndarray | None, spans: np.ndarray) -> list[np.ndarray]:
+    """The numbers of cells of transforms, `[D]`, twice those that points lie in."""
+    if highest is not None:
+        shape = 2 * np.maximum(np.ceil(2.0 * highest * spans).astype(int), 1)
+        while np.prod(shape.astype(float)) > _MOST_FREQUENCIES:
+            shape = np.maximum(shape // 4 * 2, 2)
+        return [shape]
+    dimensions = len(spans)
+    shapes = [np.full(dimensions, 2 ** int(np.log2(_MOST_FREQUENCIES) / dimensions))]
+    for dimension in range(dimensions if dimensions > 2 else 0):
+        shape = np.full(dimensions, _FEW_CELLS)
+        shape[dimension] = 2 ** int(np.log2(_MOST_FREQUENCIES / _FEW_CELLS ** (dimensions - 1)))
+        shapes.append(shape)
+    return shapes
+
+
+def _peak_of_cells(
+    x: np.ndarray, z: np.ndarray, shape: np.ndarray, highest: np.ndarray, spans: np.ndarray
+) -> np.ndarray:
+    """The frequency, `[D]`, at which the transform of the cells of points is largest."""
+    cells = shape // 2
+    places = ((x - x.min(axis=0)) / spans * cells).astype(int)
+    numbers = np.ravel_multi_index(np.minimum(places, cells - 1).T, cells)
+    power = np.zeros(shape)
+    for series in z:
+        sums = [np.bincount(numbers, a, np.prod(cells)) for a in (series.real, series.imag)]
+        transform = scipy.fft.fftn((sums[0] + 1j * sums[1]).reshape(cells), shape)
+        power += transform.real**2 + transform.imag**2
+    frequencies = [
+        np.fft.fftfreq(count) * inside / span
+        for count, inside, span in zip(shape, cells, spans, strict=True)
+    ]
+    for axis, (frequency, limit) in enumerate(zip(frequencies, highest, strict=True)):
+        is_beyond = np.abs(frequency) > limit * (1.0 + 1e-9)
+        np.moveaxis(power, axis, 0)[is_beyond] = 0.0
+    place = np.unravel_index(np.argmax(power), power.shape)
+    return np.array([frequency[i] for frequency, i in zip(frequencies, place, strict=True)])
 
 
 def _pursued(

@@ -6,7 +6,8 @@ import pytest
 
 import cgp
 from cgp.kernels import RBF, Matern32, Rotation
-from tests.gp.problems import started
+from cgp.kernels.data_scales import DataScales
+from tests.gp.problems import complex_normals, started
 from tests.long_cases import eagerly_and_in_a_graph, eagerly_or_in_a_graph
 
 F = np.array([0.1, 0.03])
@@ -71,6 +72,25 @@ def test_symbols_and_subcarriers_have_scales_of_their_own():
     assert gp.parameter_errors()["rotation.frequency"].shape == (2,)
     assert -3e-6 < frequency[1] < -0.5e-6
     assert np.mean(np.abs(gp.predict(x)["mean"] - h) ** 2) < 0.03
+
+
+def test_does_a_frequency_start_at_many_cycles_over_a_dimension_of_three():
+    rng = np.random.default_rng(0)
+    frequencies = np.array([-12e-9, 0.01, 0.2])  # 24 cycles, and fractions of one
+    x = rng.uniform([1e9, -20.0, 0.0], [3e9, 60.0, 5.0], (1500, 3))
+    z = np.exp(2j * np.pi * x @ frequencies) + 0.3 * complex_normals(rng, 1500)
+    tones, shares = DataScales(x, z[None]).tones_over_dimensions
+    spans = np.ptp(x, axis=0)
+    np.testing.assert_allclose(tones[0] * spans, frequencies * spans, atol=0.1)
+    assert shares[0] > 0.8
+
+
+def test_does_a_frequency_start_at_a_tone_of_a_grid_that_lacks_a_cell_of_each_row():
+    t, r = np.meshgrid(np.arange(40.0), np.arange(8.0), indexing="ij")
+    z = np.exp(0.3j * np.pi * t)
+    z[np.arange(40), np.random.default_rng(0).integers(0, 8, 40)] = np.nan
+    scales = DataScales(np.stack([t.ravel(), r.ravel()], axis=1), z.reshape(1, -1)).along(0)
+    assert scales.tones[0][0] == pytest.approx(0.15, abs=1e-3)
 
 
 @pytest.mark.long
