@@ -483,6 +483,9 @@ def test_does_a_waterfall_show_data_mean_and_deviation():
     assert (panels[0].get_ylabel(), panels[1].get_xlabel()) == ("s", "MHz")
     low, high = panels[0].get_ylim()
     assert low > high  # time runs downwards
+    of_user = pyplot.subplots(1, 3)[1]  # without a common axis
+    cgp.plotting.waterfall((t, f), z, moments | {"pseudo_variance": 0.0 * z}, ax=of_user)
+    assert all(panel.yaxis_inverted() for panel in of_user)
 
 
 def test_does_a_waterfall_take_the_coordinates_of_a_posterior():

@@ -145,6 +145,17 @@ class GaussianProcess(Parameterized, Model):
         """A context that restores what `prepare` has changed if it raises."""
         return contextlib.nullcontext()
 
+    def approximation_held(self) -> contextlib.AbstractContextManager[bool]:
+        """A context in which what approximates the process is not learned; whether there is such.
+
+        A fit from several starts descends in it, and renews the approximation by `prepare_again`.
+        """
+        return contextlib.nullcontext(False)
+
+    def prepare_again(self, data: Data) -> bool:
+        """Prepares again at learned hyperparameters; returns whether the loss has gained by it."""
+        return False
+
     def suspicions(self, data: Data) -> list[str]:
         """Suspicions about a fit of this kind of process, in words; none by default."""
         return []

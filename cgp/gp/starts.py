@@ -38,7 +38,9 @@ _NEAR = 0.5  # of a frequency: the distance within which power is counted
 _OPPOSITE = 30.0  # power near the opposite frequency, over power near the frequency itself
 _MOST_POWER = 0.5  # of all power, near the opposite frequency
 _ROUNDING = 16.0  # units in the last place of z, below which nothing but rounding is left
+_RESOLVED = 0.1  # of the unit of a frequency: a hundredth of a cycle over all x
 _CANDIDATES = 16  # points evaluated for each descent
+_MOST_APPROXIMATIONS = 3  # of a process, each renewed at the hyperparameters of the one before
 _MOST_ROUNDS = 20  # of the power of the signal and hyperparameters
 _SETTLED = 1e-3  # of a noise variance: its change in the last round
 
@@ -90,6 +92,7 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
         start = parameter.numpy() if start is None else start
         unit = _unit(parameter, along_axes.get(id(parameter), scales))
         parameter.start(np.broadcast_to(start, parameter.numpy().shape), unit)
+    _let_move(gp, along_axes, scales)
     gp.prepare(data)
     return scales
 
@@ -205,13 +208,19 @@ def descend(
 
     Arguments as for `best_of_restarts`. Returns the data, with that power, and the optima of
     several starts, the best with the settled power. Of one start nothing is fitted here, unless
-    its number of iterations has no cap and the power has to settle.
+    its number of iterations has no cap and the power has to settle, or what approximates the
+    process is held first.
     """
     process = gp.observation_model
     has_power = process.noise_fraction is not None and isinstance(gp.optimizer, LBFGS)
     with_power, optima = with_power_of_data(data) if has_power else data, []
-    if restarts > 1:
-        optima = best_of_restarts(gp, with_power, scales, restarts, seed, cap, verbose)
+    with gp.approximation_held() as is_held:
+        if restarts > 1 or is_held:
+            optima = best_of_restarts(gp, with_power, scales, restarts, seed, cap, verbose)
+        for _ in range(_MOST_APPROXIMATIONS if is_held else 0):
+            if not gp.prepare_again(data):
+                break
+            optima[:1] = best_of_restarts(gp, with_power, scales, 1, seed, cap, verbose)
     if not has_power or cap is not None:
         return with_power, optima
     for _ in range(_MOST_ROUNDS):
@@ -385,11 +394,33 @@ def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:
     """The unit of the weight of a frequency of either sign; None for others, which keep theirs."""
     if parameter.constraint.unit_of_outputs is not None:
         return parameter.constraint.unit_of_outputs(scales.output_sizes)
-    # A tenth of a cycle over all x: a frequency is determined to a fraction of that.
-    is_frequency = parameter.step is not None and parameter.constraint.forward is REAL.forward
-    if not is_frequency:
-        return None
-    return 0.1 / (scales.spans if np.ndim(parameter) else scales.span)
+    return _unit_of_frequency(parameter, scales) if _is_frequency(parameter) else None
+
+
+def _is_frequency(parameter: Parameter) -> bool:
+    """Whether it is a frequency of either sign, whose weight counts steps."""
+    return parameter.step is not None and parameter.constraint.forward is REAL.forward
+
+
+def _unit_of_frequency(parameter: Parameter, scales: DataScales) -> np.ndarray:
+    """A tenth of a cycle over all x: a frequency is determined to a fraction of that."""
+    return np.asarray(0.1 / (scales.spans if np.ndim(parameter) else scales.span))
+
+
+def _let_move(gp: Any, along_axes: dict[int, DataScales], scales: DataScales) -> None:
+    """Gives frequencies near zero a unit from the data.
+
+    A hundredth of the value would be too small for an optimizer where x does not resolve the value
+    from zero: a fit would end where it began.
+    """
+    for parameter in gp.named_hyperparameters().values():
+        if parameter.is_left_out or not _is_frequency(parameter):
+            continue
+        unit = _unit_of_frequency(parameter, along_axes.get(id(parameter), scales))
+        step = parameter.step.numpy()
+        is_too_small = step < _RESOLVED * unit
+        if np.any(is_too_small):
+            parameter.start(parameter.numpy(), np.where(is_too_small, unit, step))
 
 
 # --- residuals ---------------------------------------------------------------------------------

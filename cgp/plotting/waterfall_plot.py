@@ -106,8 +106,9 @@ def waterfall(
         units = {"decibels": " (dB)", "phase": " (rad)"}.get(quantity, unit)
         panel.figure.colorbar(mesh, ax=panel, label=(unit if is_deviation else units).strip(" ()"))
     panels[0].set_ylabel(x_labels[0])
-    if not panels[0].yaxis_inverted():
-        panels[0].invert_yaxis()
+    for panel in panels:  # inverting one of several with a common axis inverts all
+        if not panel.yaxis_inverted():
+            panel.invert_yaxis()
     return panels
 
 

@@ -454,6 +454,17 @@ def test_is_noise_above_its_floor_left_alone_however_many_samples_there_are():
     assert far < -1e9
 
 
+@pytest.mark.parametrize("frequency", [0.0, 0.1, -5.0])
+def test_does_a_frequency_move_that_is_near_zero(frequency):
+    x = 1e-3 * np.arange(64)  # 0.1 is a hundredth of a cycle over all x
+    truth = cgp.ExactGP(RBF(1.0, 5e-3) * Rotation(5.0), 0.05)
+    z = truth.sample(x, 20, seed=0, observed=True)
+    gp = cgp.ExactGP(RBF(1.0, 5e-3, trainable=False) * Rotation(frequency), 0.05)
+    gp.fit(x, z, verbose=0)
+    deviation = gp.parameters()["rotation.frequency"] - 5.0
+    assert abs(deviation) < 3.0 * gp.parameter_errors(verbose=0)["rotation.frequency"]
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -73,7 +73,7 @@ class CompiledSteps:
         if self._program is None:
             return
         self._points, self._factor = self._inducing.value.numpy(), self._chol()[0].numpy()
-        arguments.inducing, arguments.dimensions = self._points.shape
+        arguments.inducing, arguments.dimensions = len(self._points), self._points.shape[-1]
         arguments.program_size = self._program.size
         arrays = {"program": self._program, "points": self._points, "chol": self._factor}
         for name, a in arrays.items():

@@ -86,7 +86,10 @@ class InducingPoints(Parameter):
 
     def choose(self, kernel: Kernel, data: Data) -> bool:
         """Sets points chosen for data; returns whether their number or dimensions have changed."""
-        points = self.chosen(kernel, data)
+        return self.replace(self.chosen(kernel, data))
+
+    def replace(self, points: np.ndarray) -> bool:
+        """Sets other points `[m, D]`; returns whether their number or dimensions have changed."""
         is_new, spread = self.take_shape(points.shape), points.std(axis=0)
         self.start(points, np.where(spread > 0.0, spread, 1.0))
         return is_new

@@ -37,10 +37,13 @@ from cgp.online.stream import Stream
 from cgp.training import confirm, refresh, register_post_update
 from cgp.training.hyperparameters import one_number
 from cgp.training.keras_private import saved_variables
+from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import names_of
 from cgp.training.post_updates import leave_out_of_loss, set_values_of_states, values_of_states
 from cgp.training.saving import Outputs, Served
 
+_TOLERANCE = 1e-5  # of the loss, a mean over samples: of L-BFGS
+_SETTLED = 1e-3  # nats a sample, of the bound when inducing points are chosen again
 _UNEXPLAINED = 0.1  # of the variance of the signal at the data
 _NO_TREND = (
     "a marginalised trend is not of a SparseGP: give Polynomial its coefficients, or add kernels "
@@ -59,8 +62,9 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
     first derivatives alone. Predictions are those of `ExactGP` where inducing points are dense
     beside the length scales of the kernel, and less certain elsewhere, never more.
 
-    Inducing points are chosen among the places of the first data, of `condition` or `fit`, and
-    stay; `fit` moves them with the hyperparameters. They are no hyperparameters of the process, but
+    Inducing points are chosen among the places of the first data, of `condition` or `fit`. `fit`
+    learns hyperparameters first, chooses again where the bound gains by it, and then moves points
+    and hyperparameters together. They are no hyperparameters of the process, but
     of its approximation: `parameters` leaves them out, errors of hyperparameters and draws hold
     them where they are, and the array `inducing` has them.
 
@@ -166,6 +170,17 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
             self.mean.evaluate(points)
         self.kernel.check_points(points)
 
+    def compile(
+        self, optimizer: Any = None, loss: None = None, metrics: None = None, **kwargs: Any
+    ) -> None:
+        """As for `ExactGP`; the default is `LBFGS(ftol=1e-5)`.
+
+        The bound gains a little by ever further moves of the inducing points, without an effect on
+        predictions.
+        """
+        optimizer = LBFGS(ftol=_TOLERANCE) if optimizer is None else optimizer
+        super().compile(optimizer, loss, metrics, **kwargs)
+
     # --- inducing points -----------------------------------------------------------------------
 
     def prepare(self, data: Data) -> None:
@@ -203,6 +218,36 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
             yield
         finally:
             variable.trainable = was
+
+    @contextlib.contextmanager
+    def approximation_held(self) -> Iterator[bool]:
+        """A context in which L-BFGS leaves chosen inducing points where they are.
+
+        Hyperparameters far from their optimum, at which the points were chosen, would move them to
+        wrong places. They are chosen again at better ones (Burt, Rasmussen & van der Wilk, JMLR 21,
+        2020, §7), and learned from there.
+        """
+        is_chosen = self.inducing.initial is None and self.inducing.variable.trainable
+        if not (is_chosen and isinstance(self.optimizer, LBFGS)):
+            yield False
+            return
+        with self._inducing_held():
+            yield True
+
+    def prepare_again(self, data: Data) -> bool:
+        """Chooses inducing points at the present hyperparameters, if the bound gains by them."""
+
+        def bound() -> float:
+            return float(tf.reduce_sum(self.data_log_likelihood(data)))
+
+        before, points = bound(), self.inducing.numpy()
+        has_new_shape = self.inducing.choose(self._process.kernel, data)
+        gain = bound() - before
+        if not gain > 0.0:
+            has_new_shape |= self.inducing.replace(points)
+        if has_new_shape:
+            self._forget_graphs()
+        return gain > _SETTLED * float(tf.reduce_sum(data.counts))
 
     # --- factors -------------------------------------------------------------------------------
 
