@@ -11,7 +11,7 @@
 
 extern "C" {
 
-// As cgp.gp.sparse.compiled_steps declares it.
+// As cgp.gp.sparse.sparse_cell declares it.
 struct cgp_SparseTake {
   int64_t streams, inducing, steps, dimensions, program_size;
   const double* program;
