@@ -26,7 +26,7 @@ from cgp.clock import Clock
 from cgp.comparison import Comparison, compare
 from cgp.distributions import ComplexNormal
 from cgp.frames import to_frame, to_xarray
-from cgp.gp import ExactGP, GridGP, RecursiveGP, SparseGP, StateSpaceGP, means
+from cgp.gp import ExactGP, GridGP, RecursiveGP, SparseGP, StateSpaceGP, VecchiaGP, means
 from cgp.layers import KalmanFilter, RecursiveLeastSquares
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.training import (
@@ -55,6 +55,7 @@ __all__ = [
     "RecursiveLeastSquares",
     "SparseGP",
     "StateSpaceGP",
+    "VecchiaGP",
     "callbacks",
     "clone_model",
     "compare",

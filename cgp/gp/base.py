@@ -141,6 +141,10 @@ class GaussianProcess(Parameterized, Model):
     def prepare(self, data: Data) -> None:
         """Prepares what depends on the first data and on started hyperparameters; here nothing."""
 
+    def arranged(self, data: Data) -> Data:
+        """The data as the present hyperparameters arrange them for a fit; here as they are."""
+        return data
+
     def undone_on_error(self) -> contextlib.AbstractContextManager[None]:
         """A context that restores what `prepare` has changed if it raises."""
         return contextlib.nullcontext()

@@ -49,6 +49,15 @@ class Grid(NamedTuple):
         return next((axis for axis, step in enumerate(self.steps) if step is not None), None)
 
 
+class Predecessors(NamedTuple):
+    """Samples, and for each the nearest of those before it in some order (see `cgp.gp.vecchia`)."""
+
+    rows: tf.Tensor
+    """The numbers of the samples, int32, `[R]`; −1 for none."""
+    neighbours: tf.Tensor
+    """The numbers of the neighbours of each, int32, `[R, k]`; −1 where there are fewer."""
+
+
 class Data(NamedTuple):
     """Inputs and targets of B series under one batch axis, whatever batch axes they came with.
 
@@ -72,6 +81,8 @@ class Data(NamedTuple):
     """The line that the samples are on; None for other data."""
     grid: Grid | None = None
     """The grid whose cells the samples are; None for other data."""
+    predecessors: Predecessors | None = None
+    """The neighbours by which the samples are predicted, where these are held; else None."""
 
     @property
     def is_single(self) -> bool:
@@ -171,7 +182,7 @@ class Data(NamedTuple):
         """The points in another order, or some of them, by their numbers."""
         x, z = (tf.gather(a, order, axis=1) for a in (self.x, self.z))
         noise = self.noise.map(lambda a: tf.gather(a, order, axis=1))
-        return self._replace(x=x, z=z, noise=noise, line=None, grid=None)
+        return Data(x, z, self.batch, noise, self.functional)
 
     def columns(self, vectors: tf.Tensor) -> tf.Tensor:
         """Arranges vectors of series, `[B, n]`, as columns beside a covariance, `[G, n, S]`."""

@@ -206,8 +206,8 @@ def descend(
 ) -> tuple[Data, list[dict[str, Any]]]:
     """Fits from several starts, and until the power of the signal settles where noise follows it.
 
-    Arguments as for `best_of_restarts`. Returns the data, with that power, and the optima of
-    several starts, the best with the settled power. Of one start nothing is fitted here, unless
+    Arguments as for `best_of_restarts`. Returns the data, with that power or as the process
+    arranges them, and the optima of several starts, the best with the settled power. Of one start nothing is fitted here, unless
     its number of iterations has no cap and the power has to settle, or what approximates the
     process is held first.
     """
@@ -222,7 +222,7 @@ def descend(
                 break
             optima[:1] = best_of_restarts(gp, with_power, scales, 1, seed, cap, verbose)
     if not has_power or cap is not None:
-        return with_power, optima
+        return gp.arranged(with_power), optima
     for _ in range(_MOST_ROUNDS):
         settled = best_of_restarts(gp, with_power, scales, 1, seed, None, verbose)
         optima[:1] = settled if optima else []

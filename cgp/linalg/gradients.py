@@ -8,6 +8,8 @@ from typing import NoReturn
 
 import tensorflow as tf
 
+from cgp.linalg.arguments import nan
+
 
 def with_gradient(
     f: Callable[..., tf.Tensor],
@@ -86,6 +88,28 @@ def without_gradient(
         return tuple(map(tf.identity, values)), backward
 
     return list(constant(*inputs))
+
+
+def of_first_order(gradient: tf.Tensor, message: str) -> tf.Tensor:
+    """A gradient whose own derivative, which would lack terms, is an error when it is computed.
+
+    Not when its graph is made, as an outer tape makes that of all trainable variables.
+    """
+
+    @tf.custom_gradient
+    def identity(gradient: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        def backward(bar: tf.Tensor) -> tf.Tensor:
+            with tf.control_dependencies([tf.debugging.Assert(False, [message])]):
+                return nan(bar.dtype) * bar
+
+        return tf.identity(gradient), backward
+
+    return identity(gradient)
+
+
+def without_tape() -> contextlib.AbstractContextManager:
+    """A context that no eager tape records; in a graph the values are cut off from gradients."""
+    return tf.init_scope() if tf.executing_eagerly() else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -26,7 +26,6 @@ which needs no intermediate of the first pass: with cotangents Ḡ of A Aᴴ, b�
 so that memory is that of a chunk, and the last of these needs no sum over samples.
 """
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +36,8 @@ from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.sparse.inducing_points import inducing_factor
 from cgp.linalg import cholesky, log_det
-from cgp.linalg.arguments import as_complex, nan, real_as, squared_modulus
+from cgp.linalg.arguments import as_complex, real_as, squared_modulus
+from cgp.linalg.gradients import of_first_order, without_tape
 
 _CHUNK, _SMALLEST = 1024, 64  # samples of all series together, and of each of many
 
@@ -113,39 +113,21 @@ def sums_of(
     groups = data.covariance_count // tf.shape(data.x)[0]
     data = data._replace(x=tf.repeat(data.x, groups, axis=0))
     chunks = _Chunks(process, data, inducing, chol)
-    with _without_tape():
+    with without_tape():
         values = chunks.sums()
 
     # The values come from outside: what is computed inside would be recorded by an eager tape.
     @tf.custom_gradient
     def of_sources(*_: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
         def backward(*bars: tf.Tensor) -> list[tf.Tensor]:
-            return [*map(_of_first_order, chunks.gradients(values, Sums(*bars), weights))]
+            message = "the bound of inducing points has first derivatives alone"
+            gradients = chunks.gradients(values, Sums(*bars), weights)
+            return [of_first_order(gradient, message) for gradient in gradients]
 
         return tuple(map(tf.identity, map(tf.stop_gradient, values))), backward
 
     sources = (inducing, chol, data.x, data.z, *weights)
     return Sums(*of_sources(*map(tf.convert_to_tensor, sources)))
-
-
-@tf.custom_gradient
-def _of_first_order(gradient: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-    """A gradient whose own derivative, which would lack terms, is an error when it is computed.
-
-    Not when its graph is made, as an outer tape makes that of all trainable variables.
-    """
-
-    def backward(bar: tf.Tensor) -> tf.Tensor:
-        message = "the bound of inducing points has first derivatives alone"
-        with tf.control_dependencies([tf.debugging.Assert(False, [message])]):
-            return nan(bar.dtype) * bar
-
-    return tf.identity(gradient), backward
-
-
-def _without_tape() -> contextlib.AbstractContextManager:
-    """A context that no eager tape records; in a graph the values are cut off from gradients."""
-    return tf.init_scope() if tf.executing_eagerly() else contextlib.nullcontext()
 
 
 class _Chunks:
