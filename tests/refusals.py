@@ -72,6 +72,12 @@ def tracker(**arguments) -> RecursiveGP:
     return RecursiveGP(RBF(1.0, 1.0), 0.1, **{"capacity": 4, **arguments})
 
 
+def near() -> cgp.VecchiaGP:
+    model = cgp.VecchiaGP(RBF(1.0, 1.0), 0.1)
+    model.condition(X, Z)
+    return model
+
+
 CELLS = np.outer(Z, Z)
 
 
@@ -621,6 +627,15 @@ REFUSALS = {
         r"inducing must be the number of inducing points, or the points, \[m, D\].*\(2,\)"),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(RBF(), 0.1), ValueError,
         r"RBF\(.*is not Markov: no finite state-space form.*take ExactGP for others"),
+    "VecchiaGP": (lambda: cgp.VecchiaGP(RBF(), 0.1, neighbours=0), ValueError,
+        "neighbours must be a whole number, at least 1, got 0"),
+    "VecchiaGP: another likelihood": (
+        lambda: cgp.VecchiaGP(RBF(), 0.1, likelihood=likelihoods.StudentT()), ValueError,
+        "a VecchiaGP has no likelihood.*take ExactGP"),
+    "VecchiaGP: draws of several points": (
+        lambda: near().sample(X), ValueError, "has no draws of them together.*a SparseGP"),
+    "VecchiaGP: a covariance between points": (
+        lambda: near().posterior(X).covariance(), ValueError, "has no covariance between them"),
     "metrics.RunningCalibration": (
         lambda: metrics.RunningCalibration(window=1), ValueError, "window .* at least 2, got 1"),
     "metrics.gate": (

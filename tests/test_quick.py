@@ -310,6 +310,7 @@ LAYERS = {
     "RecursiveGP": (lambda: cgp.RecursiveGP(rotating(), 0.2, capacity=4), loss),
     "SparseGP": (lambda: cgp.SparseGP(rotating(), 0.2, inducing=[[0.1], [0.9]]), loss),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(kernels.Matern12(1.5, 0.7), 0.2), loss),
+    "VecchiaGP": (lambda: cgp.VecchiaGP(rotating(), 0.2, neighbours=2), loss),
     "KalmanFilter": (lambda: cgp.KalmanFilter(model(F, ROOT), learn=("F", "Q", "R")), filter_loss),
 }
 

@@ -38,6 +38,7 @@ from cgp.gp.data import Data, Predecessors
 from cgp.gp.grid.covariance import in_blocks
 from cgp.gp.noise import SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.vecchia.neighbours import predecessors
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import as_complex, real_as, squared_modulus
 from cgp.linalg.gradients import of_first_order, without_tape
@@ -118,7 +119,7 @@ class Innovations(NamedTuple):
         return -self.form.scale * (power + log_det[:, None])
 
     def gradients(self, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """K̄ and z̄ of the sum of the densities times weights, `[C, S]`, like covariance and targets."""
+        """K̄ and z̄ of the sum of the densities times weights `[C, S]`."""
         m, e = self.form.multiplicity, self.innovation
         before = tf.concat([self.white[:, :-m], tf.zeros_like(e)], axis=1)
         last = tf.eye(tf.shape(self.white)[1], dtype=e.dtype)[None, :, -m:]
@@ -136,9 +137,7 @@ class Innovations(NamedTuple):
         return covariance_bar, -2.0 * tf.linalg.matmul(w, weighted)
 
 
-def innovations(
-    process: SignalPlusNoise, covariance: tf.Tensor, targets: tf.Tensor
-) -> Innovations:
+def innovations(process: SignalPlusNoise, covariance: tf.Tensor, targets: tf.Tensor) -> Innovations:
     """The innovations of blocks, of covariances `[C, n m, n m]` and targets `[C, n m, S]`."""
     chol = cholesky(covariance)
     white = tf.linalg.triangular_solve(chol, targets)
@@ -148,44 +147,71 @@ def innovations(
 def log_likelihood(
     process: SignalPlusNoise,
     data: Data,
-    predecessors: Predecessors,
+    count: int,
     weights: Sequence[Any],
     by_x: bool = False,
+    at_once: bool = False,
 ) -> tf.Tensor:
     """The log likelihood of each series, `[B]`; differentiable once.
 
-    Where the rows of predecessors are some of all samples, drawn at random, it is their mean times
-    the number of samples, which is unbiased.
+    Of the samples whose predecessors the data hold, or of all. Where these are some of all samples,
+    drawn at random, it is their mean times the number of samples, which is unbiased.
 
     Args:
         process: The signal and its noise.
         data: The data, whose series share inputs, noise, and the samples that are missing.
-        predecessors: The samples and their neighbours.
+        count: The number of neighbours, where the data do not hold them.
         weights: The variables of kernel and noise, which gradients reach beside targets and mean.
         by_x: Whether they reach x too.
+        at_once: Whether a graph computes the gradient of a single series with the value, which
+            takes less time than one after the other.
     """
-    samples = samples_of(process, data)
-    chunks = _Chunks(process, samples, predecessors)
+    samples, held = samples_of(process, data), data.predecessors
+    if held is None:
+        held = _predecessors_of_all(process, data, count)
+    chunks = _Chunks(process, samples, held)
+    at_once = at_once and samples.targets.shape[-1] == 1 and not tf.executing_eagerly()
+    gradients: list[tf.Tensor] = []
     with without_tape():
-        value = chunks.sums()
+        if at_once:
+            value, *gradients = chunks.gradients(None, weights, by_x)
+        else:
+            value = chunks.sums()
 
     # The value comes from outside: what is computed inside would be recorded by an eager tape.
     @tf.custom_gradient
     def of_sources(*sources: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         def backward(bar: tf.Tensor) -> list[tf.Tensor]:
             message = "the density of neighbours has first derivatives alone"
-            of_x, of_targets, *of_weights = chunks.gradients(bar, weights, by_x)
+            if at_once:
+                bars = [real_as(bar[0], a.dtype) * tf.stop_gradient(a) for a in gradients]
+            else:
+                bars = chunks.gradients(bar, weights, by_x)[1:]
             if not by_x:
-                of_x = tf.zeros_like(samples.x)
-            return [of_first_order(a, message) for a in (of_x, of_targets, *of_weights)]
+                bars[0] = tf.zeros_like(samples.x)
+            return [of_first_order(a, message) for a in bars]
 
         return tf.identity(tf.stop_gradient(value)), backward
 
     x = samples.x if by_x else tf.stop_gradient(samples.x)
     density = of_sources(x, samples.targets, *map(tf.convert_to_tensor, weights))
-    rows = tf.reduce_sum(tf.cast(predecessors.rows >= 0, density.dtype))
+    rows = tf.reduce_sum(tf.cast(held.rows >= 0, density.dtype))
     share = tf.math.divide_no_nan(data.counts, rows)
     return share * density - data.counts * process.form.log_normalizer
+
+
+def _predecessors_of_all(process: SignalPlusNoise, data: Data, count: int) -> Predecessors:
+    """The neighbours of all samples, in a graph those of when it runs."""
+
+    def search(x: tf.Tensor, present: tf.Tensor) -> Predecessors:
+        return predecessors(process.kernel, x.numpy(), present.numpy(), count)
+
+    x, present = data.x[0], data.present[0]
+    if tf.executing_eagerly():
+        return search(x, present)
+    rows, neighbours = tf.py_function(search, [x, present], [tf.int32, tf.int32])
+    neighbours = tf.ensure_shape(neighbours, [None, count])
+    return Predecessors(tf.ensure_shape(rows, [None]), neighbours)
 
 
 class _Chunks:
@@ -221,50 +247,62 @@ class _Chunks:
         targets = _targets_of(self._process, self._samples, block)
         return innovations(self._process, covariance, targets)
 
+    def _term(self, block: tf.Tensor, density: tf.Tensor) -> tf.Tensor:
+        """The sum of densities `[C, S]`, without those of blocks without a sample."""
+        return tf.reduce_sum(tf.where(block[:, -1:] >= 0, density, 0.0), axis=0)
+
+    def _zero(self) -> tf.Tensor:
+        """A sum of no terms, real, `[S]`."""
+        return tf.zeros_like(tf.math.real(self._samples.targets[0, 0]))
+
     def sums(self) -> tf.Tensor:
         """The sum of the densities, but for constants, of each series, real, `[S]`."""
 
         def add(block: tf.Tensor, total: tf.Tensor) -> list[tf.Tensor]:
             terms = self._innovations(block, covariance_of(self._process, self._samples, block))
-            density = terms.density()
-            is_term = block[:, -1:] >= 0
-            return [total + tf.reduce_sum(tf.where(is_term, density, 0.0), axis=0)]
+            return [total + self._term(block, terms.density())]
 
-        series = self._samples.targets.shape[-1]
-        zero = tf.zeros_like(tf.math.real(self._samples.targets[0, 0]))
-        return tf.ensure_shape(self._loop(add, [zero])[0], [series])
+        return self._loop(add, [self._zero()])[0]
 
-    def gradients(self, bar: tf.Tensor, weights: Sequence[Any], by_x: bool) -> list[tf.Tensor]:
-        """The gradients by x, targets and weights, from cotangents of the sums `[S]`."""
+    def gradients(
+        self, bar: tf.Tensor | None, weights: Sequence[Any], by_x: bool
+    ) -> list[tf.Tensor]:
+        """The sums, and gradients by x, targets and weights, from cotangents of the sums, `[S]`.
+
+        Cotangents are 1 if None; gradients by x are empty unless wanted.
+        """
         self._check_unchanged()
+        bar = tf.ones_like(self._zero()) if bar is None else bar
+        targets = self._samples.targets
 
         def add(block: tf.Tensor, *totals: tf.Tensor) -> list[tf.Tensor]:
-            x = self._samples.x
-            sources = [x, *weights] if by_x else [*weights]
+            sources = [self._samples.x, *weights] if by_x else [*weights]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(sources)
                 covariance = covariance_of(self._process, self._samples, block)
-            is_term = tf.cast(block[:, -1:] >= 0, bar.dtype)
-            covariance_bar, targets_bar = self._innovations(block, covariance).gradients(
-                is_term * bar
-            )
-            added = tape.gradient(
-                covariance, sources, covariance_bar, tf.UnconnectedGradients.ZERO
-            )
-            of_x, of_targets, *of_weights = totals
-            if by_x:
-                of_x, added = of_x + tf.convert_to_tensor(added[0]), added[1:]
-            shape = tf.shape(self._samples.targets)
-            # Rows of the identity have zero targets and no part in e: their bars are zero.
-            bars = tf.reshape(targets_bar, [-1, shape[1], shape[2]])
+            terms = self._innovations(block, covariance)
+            of_terms = tf.cast(block[:, -1:] >= 0, bar.dtype) * bar
+            covariance_bar, targets_bar = terms.gradients(of_terms)
+            zero = tf.UnconnectedGradients.ZERO
+            added = [
+                *map(tf.convert_to_tensor, tape.gradient(covariance, sources, covariance_bar, zero))
+            ]
+            if not by_x:
+                added.insert(0, totals[1])
+            value, of_x, of_targets, *of_weights = totals
+            # Rows of the identity have no part in e, and their cotangents are zero.
+            bars = tf.reshape(targets_bar, [-1, *tf.unstack(tf.shape(targets)[1:])])
             numbers = tf.reshape(tf.maximum(block, 0), [-1, 1])
-            of_targets = tf.tensor_scatter_nd_add(of_targets, numbers, bars)
-            pairs = zip(of_weights, added, strict=True)
-            return [of_x, of_targets, *(total + tf.convert_to_tensor(a) for total, a in pairs)]
+            return [
+                value + self._term(block, terms.density()),
+                of_x + added[0],
+                tf.tensor_scatter_nd_add(of_targets, numbers, bars),
+                *(total + a for total, a in zip(of_weights, added[1:], strict=True)),
+            ]
 
         x = self._samples.x if by_x else self._samples.x[:0]
-        start = [tf.zeros_like(a) for a in (x, self._samples.targets, *weights)]
-        return list(self._loop(add, start))
+        start = [tf.zeros_like(a) for a in (x, targets, *weights)]
+        return list(self._loop(add, [self._zero(), *start]))
 
 
 class Prediction(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from scipy.spatial import cKDTree
 
-from cgp.gp.data import Predecessors
+from cgp.gp.data import Data, Predecessors
 from cgp.kernels.base import Kernel
 
 _HALF = 0.5  # the correlation at the unit of distance
@@ -108,7 +108,7 @@ class NearestSamples:
     """The samples nearest to new points; it keeps the tree of the last samples."""
 
     def __init__(self) -> None:
-        self._scaled: np.ndarray | None = None
+        self._scaled = np.zeros([0, 0])
         self._tree: cKDTree | None = None
 
     def query(
@@ -126,3 +126,18 @@ class NearestSamples:
         # Where there are fewer samples their number stands for one.
         near = self._tree.query(points / unit, count)[1].reshape(len(points), count)
         return np.append(numbers, -1)[near].astype(np.int32)
+
+
+def nearest_in_graph(data: Data, points: tf.Tensor, unit: tf.Tensor, count: int) -> tf.Tensor:
+    """The numbers of the samples nearest to each of points `[M, D]`, int32, `[M, count]`.
+
+    By all distances, in units `[D]` of each axis, for graphs that run without Python.
+    """
+    scaled, present = data.x[0] / unit, data.present[0]
+
+    def nearest(point: tf.Tensor) -> tf.Tensor:
+        squares = tf.reduce_sum(tf.square(scaled - point), axis=-1)
+        squares = tf.where(present, squares, tf.constant(np.inf, squares.dtype))
+        return tf.math.top_k(-squares, count).indices
+
+    return tf.map_fn(nearest, points / unit, fn_output_signature=tf.int32)

@@ -12,14 +12,14 @@ from cgp.autograph import as_it_stands
 from cgp.distributions import ComplexNormal
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict, checked_points
-from cgp.gp.data import Data, Predecessors, flattened
+from cgp.gp.data import Data, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior
 from cgp.gp.saved_data import HeldData
 from cgp.gp.vecchia import density
-from cgp.gp.vecchia.neighbours import NearestSamples, half_distances, predecessors
+from cgp.gp.vecchia.neighbours import NearestSamples, half_distances, nearest_in_graph, predecessors
 from cgp.kernels.base import Kernel
 from cgp.linalg.arguments import ArrayLike, as_numbers, check_whole, squared_modulus
 from cgp.training.saving import Outputs, Served
@@ -163,7 +163,9 @@ class VecchiaGP(MaximumLikelihoodGP):
     def _fit_many_series(self, x: Any, engine: Any, **arguments: Any) -> NoReturn:
         raise ValueError(_ONE_X.format(_MOST_ROWS))
 
-    def _as_dataset(self, pairs: tf.data.Dataset) -> NoReturn:
+    def _as_dataset(self, pairs: tf.data.Dataset) -> tf.data.Dataset:
+        if isinstance(pairs.element_spec[0], Data):
+            return pairs
         raise ValueError(_ONE_X.format(_MOST_ROWS))
 
     # --- likelihood -------------------------------------------------------------------------------
@@ -172,32 +174,29 @@ class VecchiaGP(MaximumLikelihoodGP):
         """The log likelihood of each series, `[B]`, by the neighbours that are held, or of all."""
         return self._log_likelihood(data)
 
-    def _log_likelihood(self, data: Data, by_x: bool = False) -> tf.Tensor:
-        data, held = _with_checked_series(data), data.predecessors
-        if held is None:
-            held = self._predecessors_of_all(data)
+    def _log_likelihood(self, data: Data, by_x: bool = False, at_once: bool = False) -> tf.Tensor:
+        data = _with_checked_series(data)
         weights = [weight.value for weight in self._process.weights]
-        return density.log_likelihood(self._process, data, held, weights, by_x)
-
-    def _predecessors_of_all(self, data: Data) -> Predecessors:
-        """The neighbours of all samples, in a graph those of when it runs."""
-
-        def search(x: tf.Tensor, present: tf.Tensor) -> Predecessors:
-            arrays = x.numpy(), present.numpy()
-            return predecessors(self._process.kernel, *arrays, self.neighbours)
-
-        x, present = data.x[0], data.present[0]
-        if tf.executing_eagerly():
-            return search(x, present)
-        rows, near = tf.py_function(search, [x, present], [tf.int32, tf.int32])
-        near = tf.ensure_shape(near, [None, self.neighbours])
-        return Predecessors(tf.ensure_shape(rows, [None]), near)
+        arguments = data, self.neighbours, weights, by_x, at_once
+        return density.log_likelihood(self._process, *arguments)
 
     def rounding_noise(self, data: Data) -> tf.Tensor:
         """The rounding error of the eigenvalues of a covariance of neighbours, in squared units."""
         variance = tf.reduce_max(tf.math.real(self._process.marginal(data.x).k))
         size = _TO_PREDICT * self.neighbours
         return 16.0 * np.finfo(self.variable_dtype).eps * math.sqrt(size) * variance
+
+    def parameter_covariance(
+        self, verbose: int | str = "auto", *, name: str | None = None
+    ) -> np.ndarray:
+        """The covariance of the learned hyperparameters, as for `ExactGP`.
+
+        It is that of an estimate from the samples that `fit` draws, not from all.
+        """
+        count = float(tf.reduce_sum(tf.cast(self.stored_data().keep[0], tf.float64)))
+        share = min(_MOST_ROWS / count, 1.0)
+        # Scores of conditional densities are uncorrelated, so that information adds up.
+        return super().parameter_covariance(verbose, name=name) / share
 
     # --- predictions ------------------------------------------------------------------------------
 
@@ -265,12 +264,8 @@ class VecchiaGP(MaximumLikelihoodGP):
     ) -> ComplexNormal:
         prediction = density.predict(self._process, data, neighbours, points)
         mean = data.unpacked(self._process.plus_function(prediction.mean, points))
-        scale = lambda: tf.reduce_sum(tf.math.real(prediction.marginal.k))  # noqa: E731
-        refuse = _refuse_joint
-        signal = predictions.of_signal(
-            self._process, mean, prediction.marginal, refuse, scale, noise
-        )
-        return PointwisePosterior(signal)
+        moments = mean, prediction.marginal, _refuse_joint, _refuse_joint
+        return PointwisePosterior(predictions.of_signal(self._process, *moments, noise))
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Predicts at x, or at x given z for inputs `(x, z)`, whose loss it adds.
@@ -283,7 +278,7 @@ class VecchiaGP(MaximumLikelihoodGP):
             The dictionary of `predict`; of `Data`, `{"log_likelihood"}`.
         """
         if isinstance(inputs, Data):
-            return self._add_loss(inputs, self.data_log_likelihood(inputs))
+            return self._add_loss(inputs, self._log_likelihood(inputs, at_once=True))
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
@@ -312,7 +307,7 @@ class VecchiaGP(MaximumLikelihoodGP):
         def predict(arrays: Sequence[tf.Tensor], x: tf.Tensor) -> Outputs:
             data, points = held_data.of(arrays), self.points(x)
             data = data._replace(z=tf.ensure_shape(data.z, [None, size]))
-            neighbours = _nearest_in_graph(data, points, unit, count)
+            neighbours = nearest_in_graph(data, points, unit, count)
             return as_dict(self._posterior_given(data, points, None, neighbours))
 
         points = [tf.TensorSpec([None, data.x.shape[-1]], real, "x")]
@@ -384,15 +379,3 @@ def _with_checked_series(data: Data) -> Data:
     )
     with tf.control_dependencies([are_alike]):
         return data._replace(z=tf.identity(data.z))
-
-
-def _nearest_in_graph(data: Data, points: tf.Tensor, unit: tf.Tensor, count: int) -> tf.Tensor:
-    """The numbers of the samples nearest to each point, by all distances, int32, `[M, count]`."""
-    scaled, present = data.x[0] / unit, data.present[0]
-
-    def nearest(point: tf.Tensor) -> tf.Tensor:
-        squares = tf.reduce_sum(tf.square(scaled - point), axis=-1)
-        squares = tf.where(present, squares, tf.constant(np.inf, squares.dtype))
-        return tf.math.top_k(-squares, count).indices
-
-    return tf.map_fn(nearest, points / unit, fn_output_signature=tf.int32)
