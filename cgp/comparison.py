@@ -209,9 +209,9 @@ def compare(
     model is sure to be the best, and the mixture is the safer choice.
 
     Args:
-        models: `ExactGP` or `StateSpaceGP` by name, all of one signal or of the same number of
-            outputs; or `GridGP`, all of them. Each is compiled with `LBFGS` if it has not been
-            compiled, and left fitted to all data.
+        models: `ExactGP`, `StateSpaceGP`, `SparseGP` or `VecchiaGP` by name, all of one signal or
+            of the same number of outputs; or `GridGP`, all of them. Each is compiled with `LBFGS`
+            if it has not been compiled, and left fitted to all data.
         x: Inputs, as for `fit`.
         z: Complex targets, as for `fit`.
         missing: Bool, broadcast against z: True where missing.
@@ -339,7 +339,8 @@ def _checked_outputs(models: Mapping[str, MaximumLikelihoodGP]) -> int | None:
             raise TypeError(f"the name of a model must be a string, got {name!r}")
         if not isinstance(model, MaximumLikelihoodGP):
             raise TypeError(
-                f"the model {name!r} must be an ExactGP, StateSpaceGP or GridGP, got {model!r}"
+                f"the model {name!r} must be an ExactGP, StateSpaceGP, SparseGP, VecchiaGP or "
+                f"GridGP, got {model!r}"
             )
     names = {model.kernel.outputs: name for name, model in models.items()}
     if len(names) > 1:

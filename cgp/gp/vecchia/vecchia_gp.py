@@ -53,9 +53,11 @@ class VecchiaGP(MaximumLikelihoodGP):
 
     `fit` learns from the conditional densities of 5,000 samples drawn at random, each with all of
     its neighbours, of which the mean is an unbiased estimate of that of all: O(k³) each, whatever
-    the number of samples. By `LBFGS`, neighbours are held in a first descent, and found again at
-    its end, in the metric that it has learned, for a second; other optimizers hold those of the
-    start. `log_marginal_likelihood` is of all samples. It has first derivatives alone.
+    the number of samples; `parameter_errors` are those of such an estimate. By `LBFGS`, neighbours
+    are held in a first descent, and sought again at its end, in the metric that it has learned, for
+    a second; `epochs` caps both. Other optimizers hold those of the start. It takes one set of
+    series, and no datasets. `log_marginal_likelihood` is of all samples, and has first derivatives
+    alone.
 
     Predictions are from 5 k neighbours, at each point by itself: they have mean and variances, and
     no covariance between points. Samples that lie apart from each other beside the length scales
