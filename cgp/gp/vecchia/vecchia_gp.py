@@ -57,7 +57,7 @@ class VecchiaGP(MaximumLikelihoodGP):
     are held in a first descent, and sought again at its end, in the metric that it has learned, for
     a second; `epochs` caps both. Other optimizers hold those of the start. It takes one set of
     series, and no datasets. `log_marginal_likelihood` is of all samples, and has first derivatives
-    alone.
+    alone, by x where the process is called on `(x, z)`.
 
     Predictions are from 5 k neighbours, at each point by itself: they have mean and variances, and
     no covariance between points. Samples that lie apart from each other beside the length scales

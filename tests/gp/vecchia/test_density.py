@@ -65,6 +65,19 @@ def noisy(gp, x):
     return k.numpy() + noise, np.asarray(c) + pseudo
 
 
+def test_is_the_noise_of_groups_that_of_each_sample():
+    x, z = scattered(25)
+    groups = np.arange(25) % 2
+    values = []
+    for of in (cgp.VecchiaGP, cgp.ExactGP):
+        arguments = {"neighbours": 24} if of is cgp.VecchiaGP else {}
+        gp = of(kernel(), [0.05, 0.4], **arguments)
+        gp.condition(x, z, noise_groups=groups)
+        values.append((gp.log_marginal_likelihood(), gp.predict(X_NEW)["mean"]))
+    for value, expected in zip(*values, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_is_the_density_of_few_neighbours_a_product_of_conditionals(kind):
     gp, (x, z) = process(kind, neighbours=5), scattered(40)
