@@ -207,9 +207,9 @@ def descend(
     """Fits from several starts, and until the power of the signal settles where noise follows it.
 
     Arguments as for `best_of_restarts`. Returns the data, with that power or as the process
-    arranges them, and the optima of several starts, the best with the settled power. Of one start nothing is fitted here, unless
-    its number of iterations has no cap and the power has to settle, or what approximates the
-    process is held first.
+    arranges them, and the optima of several starts, the best with the settled power. Of one start
+    nothing is fitted here, unless its number of iterations has no cap and the power has to settle,
+    or what approximates the process is held first.
     """
     process = gp.observation_model
     has_power = process.noise_fraction is not None and isinstance(gp.optimizer, LBFGS)

@@ -1,5 +1,6 @@
 """VecchiaGP: a complex Gaussian process of many points, each predicted from those near it."""
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -22,6 +23,7 @@ from cgp.gp.vecchia import density
 from cgp.gp.vecchia.neighbours import NearestSamples, half_distances, nearest_in_graph, predecessors
 from cgp.kernels.base import Kernel
 from cgp.linalg.arguments import ArrayLike, as_numbers, check_whole, squared_modulus
+from cgp.training.optimizers import LBFGS
 from cgp.training.saving import Outputs, Served
 
 _MOST_ROWS = 5000  # samples whose conditional densities are learned from
@@ -157,6 +159,10 @@ class VecchiaGP(MaximumLikelihoodGP):
         arrays = data.x[0].numpy(), data.present[0].numpy()
         held = predecessors(self._process.kernel, *arrays, self.neighbours, _MOST_ROWS)
         return data._replace(predecessors=held)
+
+    def approximation_held(self) -> contextlib.AbstractContextManager[bool]:
+        """A context in which L-BFGS has the neighbours that belong to its start."""
+        return contextlib.nullcontext(isinstance(self.optimizer, LBFGS))
 
     def training_batch(self, data: Data) -> tuple:
         """Data with neighbours as the batch of an `Objective`."""
