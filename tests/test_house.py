@@ -282,7 +282,7 @@ def imports_of_modules() -> dict[str, set[str]]:
     return {m: graph.find_modules_directly_imported_by(m) for m in graph.modules}
 
 
-SINGLE_IMPORTERS = 23
+SINGLE_IMPORTERS = 22
 
 
 def test_few_modules_exist_for_one_other_alone():
