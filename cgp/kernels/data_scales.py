@@ -168,7 +168,7 @@ class DataScales:
         dimensions = self.x.shape[1]
         if not unit > 0 or dimensions > _MOST_DIMENSIONS:
             return np.zeros((1, dimensions)), np.ones(1)
-        highest = 0.5 / self.spacings if self.is_grid else None
+        highest = np.array([_highest(column) for column in x.T])
         return peaks_over_dimensions(x, z, highest, self.spans, _TONES // 2)
 
     @cached_property
@@ -284,6 +284,22 @@ class DataScales:
         size = np.sum(present * np.abs(gains) ** 2, axis=1)
         z = np.where(size > 0.0, received / np.where(size > 0.0, size, 1.0), np.nan)
         return DataScales(self.x, z, [self.slow[degree] for degree in sorted(self.slow)])
+
+
+def _highest(places: np.ndarray) -> float:
+    """The highest frequency without an alias; infinite for places at random, which have none.
+
+    Samples may be few of a lattice, as pilots are.
+    """
+    different = np.unique(places)
+    if len(different) < 2:
+        return 0.0
+    steps = np.diff(different)
+    multiples = steps / steps.min()
+    if np.all(np.abs(multiples - np.round(multiples)) < 1e-3):
+        return float(0.5 / steps.min())
+    recur = len(different) <= 0.5 * len(places)
+    return float(0.5 / np.median(steps)) if recur else np.inf
 
 
 def series_means(values: np.ndarray) -> np.ndarray:

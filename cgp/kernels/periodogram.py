@@ -105,7 +105,7 @@ class Periodogram:
 
 
 def peaks_over_dimensions(
-    x: np.ndarray, z: np.ndarray, highest: np.ndarray | None, spans: np.ndarray, count: int
+    x: np.ndarray, z: np.ndarray, highest: np.ndarray, spans: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The strongest tones `e^{i2π f·x}` over several dimensions, as `Periodogram.peaks` for one.
 
@@ -117,8 +117,8 @@ def peaks_over_dimensions(
     Args:
         x: Points, `[N, D]`, D > 1.
         z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
-        highest: The largest frequency of each dimension, `[D]`; None for points at random, which
-            have no aliases, and frequencies that cells resolve.
+        highest: The largest frequency of each dimension, `[D]`; infinite for places at random,
+            which have no aliases, and frequencies that cells resolve.
         spans: The spans of x, `[D]`.
         count: The number of tones, returned as frequencies `[count, D]` and shares of the power.
     """
@@ -126,7 +126,6 @@ def peaks_over_dimensions(
         sampled_rows = np.random.default_rng(0).choice(len(x), _MOST_POINTS, replace=False)
         x, z = x[sampled_rows], z[:, sampled_rows]
     shapes = _shapes_of_cells(highest, spans)
-    highest = np.full(len(spans), np.inf) if highest is None else highest
 
     def power_at(frequencies: np.ndarray, residual: np.ndarray) -> np.ndarray:
         phases = np.exp(-2j * np.pi * frequencies @ x.T)
@@ -149,20 +148,20 @@ def peaks_over_dimensions(
     return _pursued(z, count, strongest, lambda f: np.exp(2j * np.pi * x @ np.transpose(f)))
 
 
-def _shapes_of_cells(highest: np.ndarray | None, spans: np.ndarray) -> list[np.ndarray]:
+def _shapes_of_cells(highest: np.ndarray, spans: np.ndarray) -> list[np.ndarray]:
     """The numbers of cells of transforms, `[D]`, twice those that points lie in."""
-    if highest is not None:
-        shape = 2 * np.maximum(np.ceil(2.0 * highest * spans).astype(int), 1)
-        while np.prod(shape.astype(float)) > _MOST_FREQUENCIES:
-            shape = np.maximum(shape // 4 * 2, 2)
-        return [shape]
+    limits = 2.0 * np.maximum(np.ceil(2.0 * highest * spans), 1.0)
+    if np.isfinite(limits).all():
+        while np.prod(limits) > _MOST_FREQUENCIES:
+            limits = np.maximum(2.0 * (limits // 4), 2.0)
+        return [limits.astype(int)]
     dimensions = len(spans)
     shapes = [np.full(dimensions, 2 ** int(np.log2(_MOST_FREQUENCIES) / dimensions))]
     for dimension in range(dimensions if dimensions > 2 else 0):
         shape = np.full(dimensions, _FEW_CELLS)
         shape[dimension] = 2 ** int(np.log2(_MOST_FREQUENCIES / _FEW_CELLS ** (dimensions - 1)))
         shapes.append(shape)
-    return shapes
+    return [np.minimum(shape, limits).astype(int) for shape in shapes]
 
 
 def _peak_of_cells(

@@ -85,6 +85,15 @@ def test_does_a_frequency_start_at_many_cycles_over_a_dimension_of_three():
     assert shares[0] > 0.8
 
 
+def test_does_a_frequency_of_few_samples_of_a_lattice_start_below_its_aliases():
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.integers(0, 14, 40) / 14e3, 15e3 * rng.integers(0, 24, 40)], axis=1)
+    frequencies = np.array([3e3, -1e-5])
+    tones, _ = DataScales(x, np.exp(2j * np.pi * x @ frequencies)[None]).tones_over_dimensions
+    spans = np.ptp(x, axis=0)
+    np.testing.assert_allclose(tones[0] * spans, frequencies * spans, atol=0.1)
+
+
 def test_does_a_frequency_start_at_a_tone_of_a_grid_that_lacks_a_cell_of_each_row():
     t, r = np.meshgrid(np.arange(40.0), np.arange(8.0), indexing="ij")
     z = np.exp(0.3j * np.pi * t)
