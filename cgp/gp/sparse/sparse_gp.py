@@ -24,6 +24,8 @@ from cgp.gp.sparse.bound import (
     before_data,
     conditioned,
     log_likelihood_bound,
+    too_long_scales,
+    unexplained_signal,
 )
 from cgp.gp.sparse.inducing_points import InducingPoints
 from cgp.gp.sparse.sparse_cell import SparseCell
@@ -44,7 +46,6 @@ from cgp.training.saving import Outputs, Served
 
 _TOLERANCE = 1e-5  # of the loss, a mean over samples: of L-BFGS
 _SETTLED = 1e-3  # nats a sample, of the bound when inducing points are chosen again
-_UNEXPLAINED = 0.1  # of the variance of the signal at the data
 _NO_TREND = (
     "a marginalised trend is not of a SparseGP: give Polynomial its coefficients, or add kernels "
     "of large variance, Constant and IntegratedRandomWalk"
@@ -369,12 +370,18 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         self._keep(factors)
         self._begin_again()
         confirm(self)
-        for suspicion in _of_few_points(sums):
+        for suspicion in unexplained_signal(sums):
             warnings.warn(suspicion, RuntimeWarning, stacklevel=3)
 
     def suspicions(self, data: Data) -> list[str]:
-        """Suspicions of a fit: inducing points that do not cover the data."""
-        return _of_few_points(self._computed(data)[1])
+        """Suspicions of a fit: inducing points that do not cover the data, or made it long."""
+        weights = [variable.value for variable in self._weights_of_process]
+        parameters = self.named_hyperparameters().values()
+        lengthscales = [p for p in parameters if p.name == "lengthscale"]
+        return [
+            *unexplained_signal(self._computed(data)[1]),
+            *too_long_scales(self._process, data, weights, lengthscales, self.inducing.value),
+        ]
 
     def _recall(self, data: Data) -> None:
         # Kernel weights may be loaded later: the factors have to wait. A stream has been loaded.
@@ -633,15 +640,3 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         if self.stream is None and "streams" in store:
             self._make_room(int(np.asarray(store["streams"])[0]) or None)
         self._load_state(store, super().load_own_variables)
-
-
-def _of_few_points(sums: Sums) -> list[str]:
-    """The suspicion that inducing points leave much of the signal at the data unexplained."""
-    shares = 1.0 - np.real(np.trace(sums.gram, axis1=-2, axis2=-1)) / np.asarray(sums.signal)
-    if not shares.max() > _UNEXPLAINED:
-        return []
-    return [
-        f"the inducing points leave {shares.max():.0%} of the variance of the signal at the data "
-        "unexplained, and predictions are that uncertain: take more, as in inducing=1000, or a "
-        "kernel of longer length scales with its short part in the noise"
-    ]

@@ -244,6 +244,7 @@ def test_does_a_saved_model_go_on(tmp_path, either, eager_functions):
 
 
 @pytest.mark.filterwarnings("ignore:the inducing points leave")
+@pytest.mark.filterwarnings("ignore:after this fit the inducing points")  # of noise alone
 def test_begin_samples_again_with_new_data_and_by_reset(eager_functions):
     problem = PROPER
     x, z, _ = samples(21)

@@ -83,6 +83,24 @@ def test_are_few_points_warned_of():
         gp.condition(*plane())
 
 
+@pytest.mark.filterwarnings("ignore:after this fit .* leave")
+def test_are_points_warned_of_that_are_too_few_for_the_length_scale():
+    rng = np.random.default_rng(3)
+    x, frequencies = rng.uniform(0.0, 40.0, 400), rng.normal(size=200) / (2.0 * np.pi)
+    z = np.exp(2j * np.pi * x[:, None] * frequencies) @ complex_normals(rng, 200) / np.sqrt(200)
+    z += 0.3 * complex_normals(rng, 400)  # an RBF kernel of length scale 1, in noise
+    few = cgp.SparseGP(RBF(), inducing=12)
+    with pytest.warns(RuntimeWarning, match="points are too few: .* inducing=24, or a VecchiaGP"):
+        few.fit(x, z, epochs=15, verbose=0)
+    before = few.parameters(), few.predict([1.0])["mean"]
+    assert few.suspicions(few.stored_data())
+    assert (few.parameters(), few.predict([1.0])["mean"]) == before  # values are put back
+    enough = cgp.SparseGP(RBF(), inducing=60)
+    enough.fit(x, z, epochs=15, verbose=0)  # without a warning
+    assert enough.parameters()["rbf.lengthscale"] == pytest.approx(1.0, rel=0.25)
+    assert few.parameters()["rbf.lengthscale"] > 1.5
+
+
 # --- learning ------------------------------------------------------------------------------------
 
 
