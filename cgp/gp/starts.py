@@ -38,7 +38,7 @@ _NEAR = 0.5  # of a frequency: the distance within which power is counted
 _OPPOSITE = 30.0  # power near the opposite frequency, over power near the frequency itself
 _MOST_POWER = 0.5  # of all power, near the opposite frequency
 _ROUNDING = 16.0  # units in the last place of z, below which nothing but rounding is left
-_RESOLVED = 0.1  # of the unit of a frequency: a hundredth of a cycle over all x
+_RESOLVED = 0.01  # of the unit of a frequency: that of a tenth of a cycle over all x
 _CANDIDATES = 16  # points evaluated for each descent
 _MOST_APPROXIMATIONS = 3  # of a process, each renewed at the hyperparameters of the one before
 _MOST_ROUNDS = 20  # of the power of the signal and hyperparameters
@@ -92,7 +92,6 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
         start = parameter.numpy() if start is None else start
         unit = _unit(parameter, along_axes.get(id(parameter), scales))
         parameter.start(np.broadcast_to(start, parameter.numpy().shape), unit)
-    _let_move(gp, along_axes, scales)
     gp.prepare(data)
     return scales
 
@@ -211,6 +210,8 @@ def descend(
     nothing is fitted here, unless its number of iterations has no cap and the power has to settle,
     or what approximates the process is held first.
     """
+    if isinstance(gp.optimizer, LBFGS):
+        _let_move(gp, scales)
     process = gp.observation_model
     has_power = process.noise_fraction is not None and isinstance(gp.optimizer, LBFGS)
     with_power, optima = with_power_of_data(data) if has_power else data, []
@@ -407,12 +408,13 @@ def _unit_of_frequency(parameter: Parameter, scales: DataScales) -> np.ndarray:
     return np.asarray(0.1 / (scales.spans if np.ndim(parameter) else scales.span))
 
 
-def _let_move(gp: Any, along_axes: dict[int, DataScales], scales: DataScales) -> None:
+def _let_move(gp: Any, scales: DataScales) -> None:
     """Gives frequencies near zero a unit from the data.
 
-    A hundredth of the value would be too small for an optimizer where x does not resolve the value
-    from zero: a fit would end where it began.
+    A hundredth of the value is too small where x does not resolve the value from zero: L-BFGS would
+    end where it began.
     """
+    along_axes = scales_along_axes(gp.kernel, scales)
     for parameter in gp.named_hyperparameters().values():
         if parameter.is_left_out or not _is_frequency(parameter):
             continue

@@ -120,7 +120,7 @@ class DataScales:
         """
         missing = np.isnan(self.z)
         whole = ~missing.any(axis=0)
-        if np.mean(whole) >= _WHOLE:
+        if np.sum(whole) >= _WHOLE * len(whole):
             return self.x[whole], self.z[:, whole]
         return self.x, np.where(missing, series_means(self.z)[:, None], self.z)
 
