@@ -150,7 +150,7 @@ class GaussianProcess(Parameterized, Model):
         return contextlib.nullcontext()
 
     def approximation_held(self) -> contextlib.AbstractContextManager[bool]:
-        """A context in which what approximates the process is not learned; whether there is such.
+        """A context in which what approximates the process is not learned; true where it has such.
 
         A fit from several starts descends in it, and renews the approximation by `prepare_again`.
         """

@@ -15,7 +15,7 @@ _MOST_DIMENSIONS = 3  # over which tones are looked for
 _SAME_TONE = 1.5  # cycles over the span, within which a tone belongs to another term
 _ROUNDING = 1e-13  # of z, below which deviations are rounding
 _TOGETHER = 0.1  # of the pairs of an output with itself, for a moment of two outputs
-_WHOLE = 0.5  # of all places, at which no series has a gap
+_COMPLETE = 0.5  # of all places, at which no series has a gap
 _LONGEST = 20_000  # points from which scales are taken: beyond it a stretch in the middle
 
 
@@ -119,9 +119,9 @@ class DataScales:
         each gap: a cell that is lost in each row of a grid would leave none.
         """
         missing = np.isnan(self.z)
-        whole = ~missing.any(axis=0)
-        if np.sum(whole) >= _WHOLE * len(whole):
-            return self.x[whole], self.z[:, whole]
+        is_complete = ~missing.any(axis=0)
+        if np.sum(is_complete) >= _COMPLETE * len(is_complete):
+            return self.x[is_complete], self.z[:, is_complete]
         return self.x, np.where(missing, series_means(self.z)[:, None], self.z)
 
     @cached_property

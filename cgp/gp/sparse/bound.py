@@ -359,16 +359,16 @@ def too_long_scales(
         factors, sums = conditioned(process, series, series.x[0], weights)
         return float(log_likelihood_bound(process, series, factors, sums)[0])
 
-    fitted, values = exact(), [parameter.numpy() for parameter in lengthscales]
+    density_of_fit, of_fit = exact(), [parameter.numpy() for parameter in lengthscales]
     gains = []
     try:
         for factor in _SHORTER:
-            for parameter, value in zip(lengthscales, values, strict=True):
-                parameter.assign(factor * value)
-            gains.append(exact() - fitted)
+            for parameter, lengthscale in zip(lengthscales, of_fit, strict=True):
+                parameter.assign(factor * lengthscale)
+            gains.append(exact() - density_of_fit)
     finally:
-        for parameter, value in zip(lengthscales, values, strict=True):
-            parameter.assign(value)
+        for parameter, lengthscale in zip(lengthscales, of_fit, strict=True):
+            parameter.assign(lengthscale)
     gain, factor = max(zip(gains, _SHORTER, strict=True))
     if not gain > _SIGNIFICANT:
         return []

@@ -355,8 +355,8 @@ class CompiledSteps:
         self._x[...], self._z[...] = sample.x, z
         if sample.noise_variance is not None or sample.group is not None:
             learned = self._learned[0 if sample.group is None else sample.group]
-            known = 0.0 if sample.noise_variance is None else sample.noise_variance
-            self._noise_k[...] = learned + self._scale * known
+            stated = 0.0 if sample.noise_variance is None else sample.noise_variance
+            self._noise_k[...] = learned + self._scale * stated
             self._noise_c[...] = learned * self._circularity
         if self._signal.mean is not None:
             points = tf.constant(self._x.reshape(len(arrays[0]), -1, self._x.shape[-1]))

@@ -65,9 +65,9 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
 
     Inducing points are chosen among the places of the first data, of `condition` or `fit`. `fit`
     learns hyperparameters first, chooses again where the bound gains by it, and then moves points
-    and hyperparameters together. They are no hyperparameters of the process, but
-    of its approximation: `parameters` leaves them out, errors of hyperparameters and draws hold
-    them where they are, and the array `inducing` has them.
+    and hyperparameters together. They are no hyperparameters of the process, but of its
+    approximation: `parameters` leaves them out, errors of hyperparameters and draws hold them where
+    they are, and the array `inducing` has them.
 
     Methods, and arguments that are not listed, are as for `ExactGP`.
 
@@ -241,9 +241,9 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         def bound() -> float:
             return float(tf.reduce_sum(self.data_log_likelihood(data)))
 
-        before, points = bound(), self.inducing.numpy()
+        previous_bound, points = bound(), self.inducing.numpy()
         has_new_shape = self.inducing.choose(self._process.kernel, data)
-        gain = bound() - before
+        gain = bound() - previous_bound
         if not gain > 0.0:
             has_new_shape |= self.inducing.replace(points)
         if has_new_shape:
@@ -374,7 +374,7 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
             warnings.warn(suspicion, RuntimeWarning, stacklevel=3)
 
     def suspicions(self, data: Data) -> list[str]:
-        """Suspicions of a fit: inducing points that do not cover the data, or made it long."""
+        """Suspicions of a fit: inducing points too few for the data, or for their length scales."""
         weights = [variable.value for variable in self._weights_of_process]
         parameters = self.named_hyperparameters().values()
         lengthscales = [p for p in parameters if p.name == "lengthscale"]

@@ -121,9 +121,11 @@ class Innovations(NamedTuple):
     def gradients(self, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """K̄ and z̄ of the sum of the densities times weights `[C, S]`."""
         m, e = self.form.multiplicity, self.innovation
-        before = tf.concat([self.white[:, :-m], tf.zeros_like(e)], axis=1)
-        last = tf.eye(tf.shape(self.white)[1], dtype=e.dtype)[None, :, -m:]
-        columns = tf.concat([before, tf.repeat(last, tf.shape(e)[0], axis=0)], axis=-1)
+        of_neighbours = tf.concat([self.white[:, :-m], tf.zeros_like(e)], axis=1)
+        last_columns = tf.eye(tf.shape(self.white)[1], dtype=e.dtype)[None, :, -m:]
+        columns = tf.concat(
+            [of_neighbours, tf.repeat(last_columns, tf.shape(e)[0], axis=0)], axis=-1
+        )
         solved = tf.linalg.triangular_solve(self.chol, columns, adjoint=True)
         a, w = solved[..., :-m], solved[..., -m:]
         weighted = e * real_as(self.form.scale * weights, e.dtype)[:, None, :]
@@ -166,19 +168,19 @@ def log_likelihood(
         at_once: Whether a graph computes the gradient of a single series with the value, which
             takes less time than one after the other.
     """
-    samples, held = samples_of(process, data), data.predecessors
-    if held is None:
-        held = _predecessors_of_all(process, data, count)
-    chunks = _Chunks(process, samples, held)
+    samples, conditioned_on = samples_of(process, data), data.predecessors
+    if conditioned_on is None:
+        conditioned_on = _predecessors_of_all(process, data, count)
+    chunks = _Chunks(process, samples, conditioned_on)
     at_once = at_once and samples.targets.shape[-1] == 1 and not tf.executing_eagerly()
     gradients: list[tf.Tensor] = []
     with without_tape():
         if at_once:
-            value, *gradients = chunks.gradients(None, weights, by_x)
+            total, *gradients = chunks.gradients(None, weights, by_x)
         else:
-            value = chunks.sums()
+            total = chunks.sums()
 
-    # The value comes from outside: what is computed inside would be recorded by an eager tape.
+    # The total comes from outside: what is computed inside would be recorded by an eager tape.
     @tf.custom_gradient
     def of_sources(*sources: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         def backward(bar: tf.Tensor) -> list[tf.Tensor]:
@@ -191,11 +193,11 @@ def log_likelihood(
                 bars[0] = tf.zeros_like(samples.x)
             return [of_first_order(a, message) for a in bars]
 
-        return tf.identity(tf.stop_gradient(value)), backward
+        return tf.identity(tf.stop_gradient(total)), backward
 
     x = samples.x if by_x else tf.stop_gradient(samples.x)
     density = of_sources(x, samples.targets, *map(tf.convert_to_tensor, weights))
-    rows = tf.reduce_sum(tf.cast(held.rows >= 0, density.dtype))
+    rows = tf.reduce_sum(tf.cast(conditioned_on.rows >= 0, density.dtype))
     share = tf.math.divide_no_nan(data.counts, rows)
     return share * density - data.counts * process.form.log_normalizer
 
@@ -289,12 +291,12 @@ class _Chunks:
             ]
             if not by_x:
                 added.insert(0, totals[1])
-            value, of_x, of_targets, *of_weights = totals
+            log_density, of_x, of_targets, *of_weights = totals
             # Rows of the identity have no part in e, and their cotangents are zero.
             bars = tf.reshape(targets_bar, [-1, *tf.unstack(tf.shape(targets)[1:])])
             numbers = tf.reshape(tf.maximum(block, 0), [-1, 1])
             return [
-                value + self._term(block, terms.density()),
+                log_density + self._term(block, terms.density()),
                 of_x + added[0],
                 tf.tensor_scatter_nd_add(of_targets, numbers, bars),
                 *(total + a for total, a in zip(of_weights, added[1:], strict=True)),
@@ -325,8 +327,8 @@ def predict(
     size = tf.shape(neighbours)[1] * form.multiplicity
     size, series = tf.maximum(_ENTRIES // (size * size), 1), samples.targets.shape[-1]
 
-    def rows_of(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-        block, places = neighbours[first:last], points[first:last, None]
+    def rows_of(first: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+        block, places = neighbours[first:stop], points[first:stop, None]
         chol = cholesky(covariance_of(process, samples, block))
         near = tf.gather(samples.x, tf.maximum(block, 0))
         cross = form.covariance(process.kernel.moments_matrix(near, places))

@@ -17,7 +17,7 @@ from cgp.kernels.base import Kernel
 _HALF = 0.5  # the correlation at the unit of distance
 _PLACES = 400  # of an axis, at which the correlation is computed
 _ORDER, _DRAW = 0, 1  # seeds
-_ASKED = 3  # times as many nearest points as neighbours, half of which come before in mean
+_QUERIED = 3  # times as many nearest points as neighbours, half of which come before in mean
 
 
 def half_distances(kernel: Kernel, x: np.ndarray) -> np.ndarray:
@@ -60,16 +60,16 @@ def nearest_before(x: np.ndarray, count: int) -> np.ndarray:
     start = min(count + 1, n)
     while start < n and count:
         stop = min(2 * start, n)
-        tree, rows, asked = cKDTree(x[:stop]), np.arange(start, stop), _ASKED * count
+        tree, rows, query_size = cKDTree(x[:stop]), np.arange(start, stop), _QUERIED * count
         while len(rows):
-            asked = min(asked, stop)
-            near = tree.query(x[rows], asked)[1].reshape(len(rows), asked)
+            query_size = min(query_size, stop)
+            near = tree.query(x[rows], query_size)[1].reshape(len(rows), query_size)
             is_before = near < rows[:, None]
             rank = np.cumsum(is_before, axis=1)
             is_full = rank[:, -1] >= count
             chosen = is_before & (rank <= count) & is_full[:, None]
             result[rows[is_full]] = near[chosen].reshape(-1, count)
-            rows, asked = rows[~is_full], 2 * asked
+            rows, query_size = rows[~is_full], 2 * query_size
         start = stop
     return result
 

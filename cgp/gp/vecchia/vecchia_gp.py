@@ -157,8 +157,8 @@ class VecchiaGP(MaximumLikelihoodGP):
         if data.predecessors is not None:
             return data
         arrays = data.x[0].numpy(), data.present[0].numpy()
-        held = predecessors(self._process.kernel, *arrays, self.neighbours, _MOST_ROWS)
-        return data._replace(predecessors=held)
+        nearest = predecessors(self._process.kernel, *arrays, self.neighbours, _MOST_ROWS)
+        return data._replace(predecessors=nearest)
 
     def approximation_held(self) -> contextlib.AbstractContextManager[bool]:
         """A context in which L-BFGS has the neighbours that belong to its start."""
