@@ -78,6 +78,14 @@ class Along(UnaryCombination):
         """Covariance and pseudo-covariance between points, elementwise."""
         return self.kernel.checked_moments(self._coordinate(x1), self._coordinate(x2))
 
+    def carrier_turns(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The turns along the coordinate."""
+        return self.kernel.carrier_turns(self._coordinate(x))
+
+    def envelope(self, x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
+        """The covariance along the coordinate under its carrier."""
+        return self.kernel.envelope(self._coordinate(x1), self._coordinate(x2))
+
     def spectrum(self) -> Spectrum:
         """The spectrum over the coordinate."""
         return self.kernel.spectrum()

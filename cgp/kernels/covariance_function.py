@@ -158,6 +158,19 @@ class CovarianceFunction(HyperparameterLayer):
             self._agrees = True
         return check_moments(self.moments(x1, x2), self)
 
+    def carrier_turns(self, x: tf.Tensor) -> tf.Tensor | None:
+        """Turns φ of a carrier at points `[..., D]`, real `[...]`, under which K is real.
+
+        `K(x1, x2) = e^{i2πφ(x1)} R(x1, x2) e^{−i2πφ(x2)}` with φ linear in x, and R, the
+        `envelope`, real, whose matrices take a quarter of the work. None where K is not known to be
+        of this form.
+        """
+        return tf.zeros_like(x[..., 0]) if self.is_real and self.is_proper else None
+
+    def envelope(self, x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
+        """The real covariance R between points under `carrier_turns`, elementwise."""
+        return self.checked_moments(x1, x2)[0]
+
     def markov_form(self) -> MarkovForm:
         """The state-space form of the process over one-dimensional inputs, where it has one.
 

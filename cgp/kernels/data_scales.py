@@ -1,7 +1,8 @@
 """The scales of data, from which hyperparameters that were left out start."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -71,6 +72,13 @@ class DataScales:
             return self.span / max(points ** (1.0 / varying), 1.0)
         steps = np.diff(np.unique(self.x))
         return float(np.median(steps)) if steps.size else self.span
+
+    @cached_property
+    def distance(self) -> float:
+        """The distance of neighbours; unless x is one of the coordinates of scattered points, the
+        spacing.
+        """
+        return self.spacing
 
     @cached_property
     def spans(self) -> np.ndarray:
@@ -190,7 +198,10 @@ class DataScales:
         slow = [self.slow[degree] for degree in sorted(self.slow)]
         if not self.is_grid:
             x = self.x[:, axis : axis + 1]
-            return DataScales(x, self.z, slow, self.outputs, self.known_noise)
+            scales = DataScales(x, self.z, slow, self.outputs, self.known_noise)
+            # Points that are next to each other along one axis are far apart along the others.
+            scales.distance = max(scales.spacing, float(self.spacings[axis]))
+            return scales
         places, place = np.unique(self.x[:, axis], return_inverse=True)
         others, row = np.unique(np.delete(self.x, axis, axis=1), axis=0, return_inverse=True)
         shape = (*self._by_output.shape[:2], len(others), len(places))
@@ -319,19 +330,22 @@ class StartRules:
 
     Without `draw`, numbers between 0 and 1, a rule gives one value, the start of a fit. With it a
     rule gives a value drawn around the same scales, the start of one of several fits. Length
-    scales, `lengthscales` in number, take different places between the spacing of x and its span;
-    tones of `described` frequencies belong to other terms of the kernel.
+    scales along an axis (None for all axes together), `lengthscales` in number, take different
+    places between the distance of neighbours and the span; tones of `described` frequencies belong
+    to other terms of the kernel.
     """
 
     def __init__(
         self,
         scales: DataScales,
-        lengthscales: int = 1,
+        lengthscales: Mapping[int | None, int] | None = None,
         draw: Iterator[float] | None = None,
         described: Sequence[np.ndarray] = (),
     ):
-        self.scales, self.lengthscales, self.draw = scales, lengthscales, draw
-        self.described, self.lengthscales_taken = described, 0
+        self.scales, self.lengthscales, self.draw = scales, lengthscales or {}, draw
+        self.described = described
+        self.lengthscales_taken: Counter[int | None] = Counter()
+        self._axis: int | None = None  # of the kernel whose turn it is
         self.sources_taken = 0  # of outputs, by the kernels so far
         self.power = scales.total  # the share of E|z|² that belongs to the kernel whose turn it is
         # Whether its hyperparameter has a value for each dimension of x, as its start has then.
@@ -389,12 +403,13 @@ class StartRules:
     @contextlib.contextmanager
     def along(self, axis: int) -> Iterator[None]:
         """A context in which the rules are of the data along one axis, with tones of its own."""
-        tones, self._started_tones = self._started_tones, self._tones_along.setdefault(axis, set())
+        outer = self._axis, self._started_tones
+        self._axis, self._started_tones = axis, self._tones_along.setdefault(axis, set())
         try:
             with self.on(self.scales.along(axis)):
                 yield
         finally:
-            self._started_tones = tones
+            self._axis, self._started_tones = outer
 
     def noise_variance(self, output: int | None = None) -> float:
         """A noise variance: the floor of the periodogram; drawn, 1e-6 to 1 of the variance of z.
@@ -421,14 +436,16 @@ class StartRules:
         return mixing
 
     def lengthscale(self) -> Any:
-        """A length scale between spacing and span, on the log scale.
+        """A length scale between the distance of neighbours and the span, on the log scale.
 
-        The k-th of m is at k/(m + 1) of the way; drawn ones lie between one spacing and two spans.
+        The k-th of m along an axis is at k/(m + 1) of the way; drawn ones lie between one distance
+        and two spans.
         """
-        self.lengthscales_taken += 1
-        way: Any = self.lengthscales_taken / (self.lengthscales + 1)
+        self.lengthscales_taken[self._axis] += 1
+        count = self.lengthscales.get(self._axis, 1)
+        way: Any = self.lengthscales_taken[self._axis] / (count + 1)
         longest = self.span
-        spacing = self.scales.spacings if self.is_of_each else self.scales.spacing
+        spacing = self.scales.spacings if self.is_of_each else self.scales.distance
         if self.draw is not None:
             way, longest = self._uniforms(), 2.0 * longest
         return spacing ** (1.0 - way) * longest**way

@@ -78,6 +78,14 @@ class Rotation(Kernel):
         turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
         return tf.complex(*cosine_and_sine(turns)), None
 
+    def carrier_turns(self, x: tf.Tensor) -> tf.Tensor:
+        """The turns at points: a rotation is a carrier whose envelope is 1."""
+        return tf.reduce_sum(per_dimension(self.frequency, x) * x, axis=-1)
+
+    def envelope(self, x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
+        """The covariance under the carrier, 1."""
+        return tf.ones(tf.broadcast_dynamic_shape(tf.shape(x1), tf.shape(x2))[:-1], x1.dtype)
+
     def _check_resolved(self, *points: tf.Tensor) -> None:
         """Raises, eagerly, for points whose neighbours in their dtype are a turn away."""
         if not tf.executing_eagerly():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import cgp
+from cgp.gp.starts import values_from_data
 from cgp.kernels import (
     RBF,
     Along,
@@ -90,3 +91,15 @@ def test_is_an_x_without_the_coordinate_refused():
         gp.fit(GRID, draw(channel()))
     with pytest.raises(ValueError, match=r"x has 1 dimension$"):
         Along(RBF(1.0, 1.0), 2).covariance([0.0])
+
+
+def test_length_scales_along_scattered_axes_start_between_neighbours_and_span():
+    rng = np.random.default_rng(5)
+    x = rng.uniform(0.0, [2.0, 80.0], (900, 2))
+    factors = RBF(lengthscale=None), RBF(lengthscale=None)
+    gp = cgp.SparseGP(Along(factors[0], 0) * Along(factors[1], 1), inducing=50)
+    spans = np.ptp(x, axis=0)
+    starts = dict(values_from_data(gp, gp.data_of(x, np.exp(1j * x[:, 0]))))
+    # 900 points are 30 along each axis; halfway on the log scale.
+    for factor, span in zip(factors, spans, strict=True):
+        np.testing.assert_allclose(starts[factor.lengthscale], span / np.sqrt(30.0))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cgp.kernels import (
     RBF,
+    Along,
     Conjugate,
     Constant,
     Matern12,
@@ -104,6 +105,31 @@ def test_flags_say_what_the_moments_show(expression):
         np.testing.assert_array_equal(kernel.pseudo_covariance(x), 0.0)
     if kernel.is_real:
         np.testing.assert_array_equal(np.imag(kernel.covariance(x)), 0.0)
+
+
+@every_expression
+def test_is_a_covariance_a_carrier_times_its_real_envelope(expression):
+    kernel, x = expression.make("float64"), tf.constant(expression.points(6))
+    turns = kernel.carrier_turns(x)
+    if turns is None:
+        assert not kernel.is_real
+        return
+    carrier = np.exp(2j * np.pi * turns.numpy())
+    envelope = kernel.envelope(x[:, None], x[None])
+    assert envelope.dtype == tf.float64
+    under_carrier = carrier[:, None] * envelope.numpy() * carrier.conj()
+    assert_close(under_carrier, expression.moments(x.numpy(), x.numpy())[0], 1e-12)
+    np.testing.assert_allclose(kernel.carrier_turns(2.0 * x), 2.0 * turns)  # linear in x
+
+
+def test_which_kernels_are_real_under_a_carrier():
+    x = tf.constant([[0.0, 1.0]], tf.float64)
+    envelope, carrier = RBF(1.0, 1.0) + Along(Matern32(1.0, 2.0), 1), Rotation([0.3, -0.2])
+    for kernel in (envelope, envelope * carrier, Along(RBF(1.0, 2.0) * Rotation(0.1), 1) * carrier):
+        assert kernel.carrier_turns(x) is not None
+    for kernel in (envelope + carrier, (envelope * carrier + RBF(1.0, 1.0)) * carrier):
+        assert kernel.carrier_turns(x) is None
+    assert WidelyLinear(RBF(1.0, 1.0), 0.4j).carrier_turns(x) is None
 
 
 @few_expressions

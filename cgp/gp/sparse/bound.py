@@ -36,6 +36,7 @@ from cgp.distributions.forms import Form, SecondMoments
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.sparse.inducing_points import inducing_factor
+from cgp.kernels.rotation import cosine_and_sine
 from cgp.linalg import cholesky, log_det
 from cgp.linalg.arguments import as_complex, real_as, squared_modulus
 from cgp.linalg.gradients import of_first_order, without_tape
@@ -76,8 +77,14 @@ class WhiteSamples(NamedTuple):
     """tr(Σ⁻¹ K), real, `[G]`."""
 
 
-def white_samples(process: SignalPlusNoise, data: Data, inducing: tf.Tensor) -> WhiteSamples:
-    """The samples of data beside inducing points `[m, D]`."""
+def white_samples(
+    process: SignalPlusNoise, data: Data, inducing: tf.Tensor, origin: tf.Tensor | None = None
+) -> WhiteSamples:
+    """The samples of data beside inducing points `[m, D]`.
+
+    With an origin `[1, D]`, where a carrier of the kernel has the phase zero, the samples are
+    without the carrier, and real: real parts of all series, then imaginary parts.
+    """
     form, keep = process.form, data.keep
     no_variance = SecondMoments(as_complex(tf.zeros_like(data.x[:1, :, 0])))
     # Where there is no sample, the noise is 1 and its weight 0.
@@ -85,10 +92,15 @@ def white_samples(process: SignalPlusNoise, data: Data, inducing: tf.Tensor) -> 
     noise = SecondMoments(tf.where(keep, k, 1.0), None if c is None else tf.where(keep, c, 0.0))
     log_dets = form.log_det_of_points(noise)
     signals = form.trace_of_points(noise, process.marginal(data.x))
-    cross = form.covariance(process.kernel.moments_matrix(inducing[None], data.x))
-    cross *= process.keep(data, cross.dtype)[..., None, :]
     # Rearranged, not conjugated.
     targets = tf.linalg.matrix_transpose(process.targets(data))
+    if origin is None:
+        cross = form.covariance(process.kernel.moments_matrix(inducing[None], data.x))
+    else:
+        cross = process.kernel.envelope(inducing[:, None], data.x[:, None])
+        targets *= tf.math.conj(_carrier(process, data.x, origin))[..., None, :]
+        targets = tf.concat([tf.math.real(targets), tf.math.imag(targets)], axis=-2)
+    cross *= process.keep(data, cross.dtype)[..., None, :]
     noise = noise.map(lambda a: a[..., None, :])
     return WhiteSamples(
         form.whiten_points(noise, cross),
@@ -96,6 +108,11 @@ def white_samples(process: SignalPlusNoise, data: Data, inducing: tf.Tensor) -> 
         tf.reduce_sum(tf.where(keep, log_dets, 0.0), axis=-1),
         tf.reduce_sum(tf.where(keep, signals, 0.0), axis=-1),
     )
+
+
+def _carrier(process: SignalPlusNoise, x: tf.Tensor, origin: tf.Tensor) -> tf.Tensor:
+    """The carrier of the kernel at points `[..., D]`, of modulus 1; 1 at an origin."""
+    return tf.complex(*cosine_and_sine(process.kernel.carrier_turns(x - origin)))
 
 
 def sums_of(
@@ -106,6 +123,10 @@ def sums_of(
     weights: Sequence[Any],
 ) -> Sums:
     """The sums over the samples of data, in chunks; differentiable once.
+
+    Where the covariance is R, real, under a carrier e of modulus 1, K_uf = D_u R_uf D_fᴴ with the
+    diagonal D of the carrier at points, and all that is multiplied is real:
+    L = D_u L_R D_uᴴ, so that A Aᴴ = D_u A_R A_Rᵀ D_uᴴ and b = D_u A_R D_fᴴ y.
 
     Args:
         process: The signal and its noise.
@@ -118,7 +139,31 @@ def sums_of(
     # A chunk without missing samples must not share what the data do not share.
     groups = data.covariance_count // tf.shape(data.x)[0]
     data = data._replace(x=tf.repeat(data.x, groups, axis=0))
-    chunks = _Chunks(process, data, inducing, chol)
+    if not process.is_proper or process.kernel.carrier_turns(inducing) is None:
+        return _sums_by_chunks(process, data, inducing, chol, weights, None)
+    origin = tf.stop_gradient(inducing[:1])
+    carrier = _carrier(process, inducing, origin)[:, None]
+    to_envelope = tf.linalg.matmul(carrier, carrier, adjoint_b=True)
+    chol = tf.math.real(tf.math.conj(to_envelope) * chol)
+    sums = _sums_by_chunks(process, data, inducing, chol, weights, origin)
+    power = tf.split(sums.power, 2, axis=-1)
+    return sums._replace(
+        gram=to_envelope * as_complex(sums.gram),
+        vector=carrier * tf.complex(*tf.split(sums.vector, 2, axis=-1)),
+        power=tf.add(*power),
+    )
+
+
+def _sums_by_chunks(
+    process: SignalPlusNoise,
+    data: Data,
+    inducing: tf.Tensor,
+    chol: tf.Tensor,
+    weights: Sequence[Any],
+    origin: tf.Tensor | None,
+) -> Sums:
+    """The sums, with an origin of `white_samples` without the carrier, and of real parts."""
+    chunks = _Chunks(process, data, inducing, chol, origin)
     with without_tape():
         values = chunks.sums()
 
@@ -137,10 +182,17 @@ def sums_of(
 
 
 class _Chunks:
-    """The chunks of data; arguments as for `sums_of`."""
+    """The chunks of data; arguments as for `_sums_by_chunks`."""
 
-    def __init__(self, process: SignalPlusNoise, data: Data, inducing: tf.Tensor, chol: tf.Tensor):
-        self._process, self._count = process, tf.shape(data.z)[1]
+    def __init__(
+        self,
+        process: SignalPlusNoise,
+        data: Data,
+        inducing: tf.Tensor,
+        chol: tf.Tensor,
+        origin: tf.Tensor | None,
+    ):
+        self._process, self._count, self._origin = process, tf.shape(data.z)[1], origin
         self._inducing, self._chol = tf.stop_gradient(inducing), tf.stop_gradient(chol)
         # What all samples share is in a single column.
         of_each = data.noise.map(lambda a: tf.broadcast_to(a, [tf.shape(a)[0], self._count]))
@@ -150,7 +202,7 @@ class _Chunks:
         self._check_unchanged = process.while_unchanged(lambda: self._count)
 
     def _white(self, chunk: Data) -> WhiteSamples:
-        return white_samples(self._process, chunk, self._inducing)
+        return white_samples(self._process, chunk, self._inducing, self._origin)
 
     def _chunk(self, first: tf.Tensor) -> Data:
         return self._data.between(first, tf.minimum(first + self._size, self._count))
@@ -174,6 +226,7 @@ class _Chunks:
         """The sums over all samples."""
         groups, size = self._data.covariance_count, tf.shape(self._chol)[-1]
         series = tf.shape(self._data.z)[0] // groups
+        series *= 1 if self._origin is None else 2  # real and imaginary parts
         dtype, real = self._chol.dtype, self._chol.dtype.real_dtype
 
         def add(first: tf.Tensor, *values: tf.Tensor) -> Sequence[tf.Tensor]:

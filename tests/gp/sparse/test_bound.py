@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.gp.sparse import bound
+from cgp.kernels import RBF, Along, Matern32, Rotation
 from tests.gp.differences import assert_are_differences
 from tests.gp.problems import NOISE, complex_normals, problems
 from tests.long_cases import long_except
@@ -195,6 +196,28 @@ def test_a_second_derivative_is_an_error():
         gradient = tape.gradient(value, variable)
     with pytest.raises(tf.errors.InvalidArgumentError, match="first derivatives alone"):
         outer.gradient(gradient, variable)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_is_a_carrier_removed_without_an_effect(graph, small_chunks, monkeypatch):
+    x, z, known = data()
+    x, series = np.hstack([x + 1e5, x[::-1] ** 2 / 10.0 - 3e4]), np.stack([z, np.conj(z)])
+    turning = RBF(1.3, [2.0, 3.0]) * Rotation([0.3, -0.2]) * Along(Matern32(1.0, 4.0), 1)
+    gp = cgp.SparseGP(turning * Along(Rotation(-0.1), 1), NOISE, inducing=x[::4])
+
+    def value_and_gradients():
+        sources = [*(v.value for v in gp.trainable_variables), tf.constant(x), tf.constant(series)]
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            values = gp.log_marginal_likelihood(*sources[-2:], noise_variance=known)
+            value = tf.reduce_sum(values * [1.0, 0.4])
+        return values, *tape.gradient(value, sources)
+
+    assert gp.kernel.carrier_turns(tf.constant(x)) is not None
+    without_carrier = (tf.function(value_and_gradients) if graph else value_and_gradients)()
+    monkeypatch.setattr(type(gp.kernel), "carrier_turns", lambda *_: None)
+    for a, b in zip(without_carrier, value_and_gradients(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9 * np.max(np.abs(b)))
 
 
 @pytest.mark.filterwarnings("ignore:the inducing points leave")
