@@ -66,7 +66,7 @@ class LineCovariance:
         """Vectors with the missing elements predicted from the others, without gradient."""
         if self._gaps is None:
             return vectors
-        missing, _, chol = self._gaps
+        missing, chol = self._gaps
         for _ in range(2):
             weights = toeplitz.inverse_times(self._inverse_column, vectors)
             change = solve(chol, tf.transpose(tf.gather(weights, missing, axis=1)))
@@ -120,7 +120,7 @@ class LineCovariance:
         turned = tf.concat([tf.zeros_like(squares[:1]), tf.reverse(squares[1:], axis=[0])], axis=0)
         diagonal = tf.cumsum(squares - turned) / tf.math.real(g[0])
         if self._gaps is not None:
-            diagonal -= tf.reduce_sum(squared_modulus(self._gaps.white_rows()), axis=0)
+            diagonal -= tf.reduce_sum(squared_modulus(self._white_rows(self._gaps)), axis=0)
         return self._kept(diagonal)
 
     def cotangents(self, total: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> list[tf.Tensor]:
@@ -128,12 +128,16 @@ class LineCovariance:
         pairs = tf.reduce_sum(toeplitz.correlation(left, right), axis=0)
         return [toeplitz.column_cotangent(total * self.diagonal_sums() - pairs)]
 
+    def _white_rows(self, gaps: "_Gaps") -> tf.Tensor:
+        """W, `[k, n]`, with `Wᴴ W = P_:S P_SS⁻¹ P_S:`."""
+        return toeplitz.white_inverse_rows(self._inverse_column, *gaps)
+
     def diagonal_sums(self) -> tf.Tensor:
         """The sums over the subdiagonals of `K_OO⁻¹`, `[n]`."""
         sums = toeplitz.diagonal_sums(self._inverse_column)
         if self._gaps is None:
             return sums
-        white = self._gaps.white_rows()
+        white = self._white_rows(self._gaps)
 
         def subtract(first: tf.Tensor, sums: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             block = white[first : first + _ROWS]
@@ -149,20 +153,13 @@ class _Gaps(NamedTuple):
 
     missing: tf.Tensor
     """Their numbers, int32, `[k]`."""
-    rows: tf.Tensor
-    """P_S:, `[k, n]`."""
     chol: tf.Tensor
     """The factor of P_SS, `[k, k]`."""
 
-    def white_rows(self) -> tf.Tensor:
-        """W, `[k, n]`, with `Wᴴ W = P_:S P_SS⁻¹ P_S:`."""
-        return tf.linalg.triangular_solve(self.chol, self.rows)
-
 
 def _gaps(inverse_column: tf.Tensor, missing: tf.Tensor) -> _Gaps:
-    rows = toeplitz.inverse_rows(inverse_column, missing)
-    block = tf.gather(rows, missing, axis=1)
-    return _Gaps(missing, rows, cholesky(0.5 * (block + tf.linalg.adjoint(block))))
+    block = toeplitz.inverse_block(inverse_column, missing)
+    return _Gaps(missing, cholesky(0.5 * (block + tf.linalg.adjoint(block))))
 
 
 def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor:

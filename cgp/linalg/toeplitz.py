@@ -109,14 +109,35 @@ def _schur(column: tf.Tensor, vectors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor,
     return x / as_complex(error)[..., None], tf.einsum("k...->...k", white.stack()), log_det
 
 
-def inverse_rows(inverse_column: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Some rows of K⁻¹, `[k, n]`, by its first column and their numbers, int32 in order, `[k]`.
+def inverse_block(inverse_column: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """The block of some rows and columns of K⁻¹, `[k, k]`, without a gradient.
 
-    Has no gradient.
+    Args:
+        inverse_column: The first column of K⁻¹, `[n]`.
+        rows: The numbers of these rows, int32 in order, `[k]`.
     """
     if native.serves_here(inverse_column):
-        result = native.op("cgp_toeplitz_inverse_rows")(inverse_column, rows)
-        return tf.ensure_shape(result, [rows.shape[0], inverse_column.shape[0]])
+        block = native.op("cgp_toeplitz_inverse_block")(inverse_column, rows)
+    else:
+        block = tf.gather(_inverse_rows(inverse_column, rows), rows, axis=1)
+    return tf.ensure_shape(block, [rows.shape[0]] * 2)
+
+
+def white_inverse_rows(
+    inverse_column: tf.Tensor, rows: tf.Tensor, block_chol: tf.Tensor
+) -> tf.Tensor:
+    """Some rows of K⁻¹, `[k, n]`, divided by a factor `[k, k]`, as that of their block.
+
+    Arguments as for `inverse_block`.
+    """
+    if native.serves_here(inverse_column) and native.has_lapack():
+        white = native.op("cgp_toeplitz_white_rows")(inverse_column, rows, block_chol)
+    else:
+        white = tf.linalg.triangular_solve(block_chol, _inverse_rows(inverse_column, rows))
+    return tf.ensure_shape(white, [rows.shape[0], inverse_column.shape[0]])
+
+
+def _inverse_rows(inverse_column: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     units = tf.one_hot(rows, tf.shape(inverse_column)[0], dtype=inverse_column.dtype)
     return tf.math.conj(inverse_times(inverse_column, units))  # columns of a Hermitian matrix
 

@@ -6,19 +6,26 @@ A version of SciPy without them leaves the compiled core without LAPACK, and not
 import ctypes
 import re
 
+# The type of a matrix has a name of SciPy's own. Integers of 64 bits would not be called int.
+_POTRF = rb"void \(char \*, int \*, \w+ \*, int \*, int \*\)"
+_ZTRSM = rb"void \((char \*, ){4}(int \*, ){2}\w+ \*, \w+ \*, int \*, \w+ \*, int \*\)"
+
 
 def lapack_addresses(names: list[str]) -> list[int | None]:
     """The addresses of routines of LAPACK with the arguments of `potrf`, as "dpotrf", in SciPy.
 
-    After them come the addresses of two functions of OpenBLAS that set and get its number of
-    threads; None for these if SciPy is linked to another BLAS.
+    After them come the address of BLAS's ztrsm, and those of two functions of OpenBLAS that set and
+    get its number of threads; None for these if SciPy is linked to another BLAS.
 
     Raises:
         ImportError, AttributeError, KeyError, ValueError, OSError: SciPy has no such routines.
     """
-    from scipy.linalg import cython_lapack  # here: importing it takes long
+    from scipy.linalg import cython_blas, cython_lapack  # here: importing them takes long
 
-    addresses: list[int | None] = [_address(cython_lapack.__pyx_capi__[name]) for name in names]
+    addresses: list[int | None] = [
+        _address(cython_lapack.__pyx_capi__[name], _POTRF) for name in names
+    ]
+    addresses.append(_address(cython_blas.__pyx_capi__["ztrsm"], _ZTRSM))
     blas = ctypes.CDLL(cython_lapack.__file__)  # with what it is linked to
     return [*addresses, *(thread_function(blas, verb) for verb in ("set", "get"))]
 
@@ -32,7 +39,7 @@ def thread_function(blas: ctypes.CDLL, verb: str) -> int | None:
     return None
 
 
-def _address(capsule: object) -> int:
+def _address(capsule: object, signature: bytes) -> int:
     """The address in a capsule, or a ValueError for a function of other arguments than expected."""
     python = ctypes.pythonapi
     name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))
@@ -40,7 +47,6 @@ def _address(capsule: object) -> int:
         ("PyCapsule_GetPointer", python)
     )
     name = name_of(capsule)
-    # The type of the matrix has a name of SciPy's own. Integers of 64 bits would not be called int.
-    if not re.fullmatch(rb"void \(char \*, int \*, \w+ \*, int \*, int \*\)", name):
+    if not re.fullmatch(signature, name):
         raise ValueError(f"the signature {name.decode()} is not known")
     return address_of(capsule, name)

@@ -57,11 +57,17 @@ def test_is_the_inverse_that_of_its_first_column(name, path):
     t, b = column(name), vectors()
     P = np.linalg.inv(scipy.linalg.toeplitz(t))
     g, rows = tf.constant(P[:, 0]), np.array([0, 7, 8, N - 1], np.int32)
-    close(path(toeplitz.inverse_rows)(g, tf.constant(rows)), P[rows])
+    block = P[np.ix_(rows, rows)]
+    close(path(toeplitz.inverse_block)(g, tf.constant(rows)), block)
+    L = np.linalg.cholesky(block)
+    white = path(toeplitz.white_inverse_rows)(g, tf.constant(rows), tf.constant(L))
+    close(white, np.linalg.solve(L, P[rows]))
     close(path(toeplitz.inverse_times)(g, tf.constant(b)), b @ P.T)
     sums = [np.trace(P, -d) for d in range(N)]
     close(path(toeplitz.diagonal_sums)(g), np.array(sums))
-    assert toeplitz.inverse_rows(g, tf.zeros([0], tf.int32)).shape == (0, N)
+    no_rows, no_factor = tf.zeros([0], tf.int32), tf.zeros([0, 0], g.dtype)
+    assert toeplitz.inverse_block(g, no_rows).shape == (0, 0)
+    assert toeplitz.white_inverse_rows(g, no_rows, no_factor).shape == (0, N)
 
 
 def test_are_products_and_correlations_those_of_their_sums():

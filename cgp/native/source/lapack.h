@@ -25,6 +25,12 @@ struct Lapack {
 template <class T>
 inline Lapack<T> lapack{};
 
+// ztrsm of BLAS, which solves triangular systems in place; null until it is handed over.
+using TriangularSolve = void (*)(char* side, char* triangle, char* transposed, char* diagonal, int* m,
+                                 int* n, Complex<double>* alpha, Complex<double>* a, int* lda,
+                                 Complex<double>* b, int* ldb);
+inline TriangularSolve ztrsm = nullptr;
+
 // The number of threads of OpenBLAS; null where it is another BLAS, or not known.
 struct Threads {
   void (*set)(int);
@@ -78,6 +84,20 @@ bool on_lower_triangle(typename Lapack<T>::Function function, T* a, int64_t orde
   if (order < kManyThreads) alone.emplace();
   function(&triangle, &n, a, &n, &info);
   return info == 0;
+}
+
+// B ← L⁻¹ B, with the lower triangle of L, `[k, k]`, and B `[k, n]`, in C order.
+inline void whiten_rows(const Complex<double>* chol, Complex<double>* b, int64_t k, int64_t n) {
+  if (k == 0) return;
+  require(ztrsm, "there is no BLAS");
+  // Fortran sees the transposes: Bᵀ ← Bᵀ L⁻ᵀ, and Lᵀ as an upper triangle.
+  char side = 'R', triangle = 'U', transposed = 'N', diagonal = 'N';
+  int rows = static_cast<int>(n), columns = static_cast<int>(k);
+  Complex<double> one{1, 0};
+  std::optional<OneThread> alone;
+  if (k < kManyThreads) alone.emplace();
+  ztrsm(&side, &triangle, &transposed, &diagonal, &rows, &columns, &one,
+        const_cast<Complex<double>*>(chol), &columns, b, &rows);
 }
 
 // How much work a matrix is for the loop over a batch. It takes large ones one after the other, as

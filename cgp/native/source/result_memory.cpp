@@ -34,15 +34,16 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-// Smaller results are not worth it, and of larger ones a single one would fill what is kept.
+// Smaller results are not worth it. Larger ones go back to the system at once: one would fill what is
+// kept, and TensorFlow's allocator holds such memory where a call from another thread finds none.
 constexpr size_t kLeast = size_t(1) << 18, kLargest = size_t(1) << 26;
 
 }  // namespace
 
 void* take_memory(size_t bytes) {
-  if (bytes < kLeast || bytes > kLargest) return nullptr;
+  if (bytes < kLeast) return nullptr;
   bytes = rounded(bytes);
-  {
+  if (bytes <= kLargest) {
     Kept& all = kept();
     const std::lock_guard<std::mutex> lock(all.mutex);
     for (size_t i = all.blocks.size(); i-- > 0;) {
@@ -64,6 +65,10 @@ void* take_memory(size_t bytes) {
 
 void give_memory_back(void* data, size_t bytes, void*) {
   bytes = rounded(bytes);
+  if (bytes > kLargest) {
+    munmap(data, bytes);
+    return;
+  }
   Kept& all = kept();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.blocks.push_back({data, bytes});

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "lapack.h"
 #include "op.h"
 #include "parallel.h"
 
@@ -205,38 +206,65 @@ CGP_FOR_EACH_PROCESSOR void next_row(double* re, double* im, const Vector& g, co
   add_multiple(re, im, &turned.re[0], &turned.im[0], b, n);
 }
 
-struct ToeplitzInverseRows {
+// Calls use(at, row) with each of some rows of K⁻¹, of numbers in order, from its first column.
+template <class F>
+void for_each_inverse_row(Array<const C> g, Array<const int32_t> rows, const F& use) {
+  const int64_t n = g.size();
+  require(g.shape.size() == 1 && n > 0 && rows.shape.size() == 1, "column and rows are vectors");
+  // Conjugates, which rows of the inverse have: element j of g is ḡ_j here, and ĝ_j = ḡ_{n−j}.
+  Vector column(n), turned(n), row(n);
+  for (int64_t j = 0; j < n; ++j) {
+    column.set(j, conj(g.data[j]));
+    turned.set(j, j ? g.data[n - j] : C{0, 0});
+  }
+  const double over = 1 / g.data[0].re;
+  int64_t at = 0;
+  for (int64_t i = 0; i < n && at < rows.size(); ++i) {
+    const C a = over * g.data[i], b = -over * (i ? conj(g.data[n - i]) : C{0, 0});
+    next_row(&row.re[0], &row.im[0], column, turned, a, b, n);
+    for (; at < rows.size() && rows.data[at] == i; ++at) use(at, row);
+  }
+  require(at == rows.size(), "rows are not in order");
+}
+
+// The block P_SS of P = K⁻¹, S being some rows.
+struct ToeplitzInverseBlock {
   static void run(Call& call) {
-    const auto g = call.input<C>(0);
     const auto rows = call.input<int32_t>(1);
-    const int64_t n = g.size();
-    require(g.shape.size() == 1 && n > 0 && rows.shape.size() == 1, "column and rows are vectors");
-    C* result = call.output<C>(0, {rows.size(), n}).data;
-    // Conjugates, which rows of the inverse have: element j of g is ḡ_j here, and ĝ_j = ḡ_{n−j}.
-    Vector column(n), turned(n), row(n);
-    for (int64_t j = 0; j < n; ++j) {
-      column.set(j, conj(g.data[j]));
-      turned.set(j, j ? g.data[n - j] : C{0, 0});
-    }
-    const double over = 1 / g.data[0].re;
-    int64_t at = 0;
-    for (int64_t i = 0; i < n && at < rows.size(); ++i) {
-      const C a = over * g.data[i], b = -over * (i ? conj(g.data[n - i]) : C{0, 0});
-      next_row(&row.re[0], &row.im[0], column, turned, a, b, n);
-      for (; at < rows.size() && rows.data[at] == i; ++at)
-        for (int64_t j = 0; j < n; ++j) result[at * n + j] = row[j];
-    }
-    require(at == rows.size(), "rows are not in order");
+    const int64_t k = rows.size();
+    C* block = call.output<C>(0, {k, k}).data;
+    for_each_inverse_row(call.input<C>(0), rows, [&](int64_t at, const Vector& row) {
+      for (int64_t j = 0; j < k; ++j) block[at * k + j] = row[rows.data[j]];
+    });
+  }
+};
+
+// L⁻¹ P_S:, with L Lᴴ = P_SS. Rows that are whitened in place take half of the memory of two arrays.
+struct ToeplitzWhiteRows {
+  static void run(Call& call) {
+    const auto g = call.input<C>(0), chol = call.input<C>(2);
+    const auto rows = call.input<int32_t>(1);
+    const int64_t n = g.size(), k = rows.size();
+    require(chol.shape == Shape{k, k}, "the factor is not of these rows");
+    C* white = call.output<C>(0, {k, n}).data;
+    for_each_inverse_row(g, rows, [&](int64_t at, const Vector& row) {
+      for (int64_t j = 0; j < n; ++j) white[at * n + j] = row[j];
+    });
+    whiten_rows(chol.data, white, k, n);
   }
 };
 
 const bool registered = [] {
-  const auto factor = {"column: T", "vectors: T"}, rows = {"column: T", "rows: int32"};
+  const auto factor = {"column: T", "vectors: T"}, block = {"column: T", "rows: int32"},
+             white = {"column: T", "rows: int32", "chol: T"};
   define("CgpToeplitzFactor", factor, {"inverse: T", "white: T", "log_det: float64"});
   add_kernel("CgpToeplitzFactor", kComplexDouble, kinds_of(factor), compute<ToeplitzFactor::run>);
-  define("CgpToeplitzInverseRows", rows, {"result: T"});
-  add_kernel("CgpToeplitzInverseRows", kComplexDouble, kinds_of(rows),
-             compute<ToeplitzInverseRows::run>);
+  define("CgpToeplitzInverseBlock", block, {"result: T"});
+  add_kernel("CgpToeplitzInverseBlock", kComplexDouble, kinds_of(block),
+             compute<ToeplitzInverseBlock::run>);
+  define("CgpToeplitzWhiteRows", white, {"result: T"});
+  add_kernel("CgpToeplitzWhiteRows", kComplexDouble, kinds_of(white),
+             compute<ToeplitzWhiteRows::run>);
   return true;
 }();
 
