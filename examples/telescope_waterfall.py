@@ -221,7 +221,9 @@ def over_both(night, centre, rate, delay, is_flat):
     shares = np.outer(of_rates, of_delays).ravel()
     power = np.nanmean(np.abs(night.z) ** 2) - night.noise
     # Without the shares, and with very much power, nothing is known of the coefficients.
-    variances = power * night.z.size / np.sum(shares) * (shares if is_flat else 1e6 * shares**0)
+    variances = (
+        power * night.z.size / np.sum(shares) * (shares if is_flat else 1e6 * np.ones_like(shares))
+    )
     return regularised(night.z, (over_time, over_frequency), np.diag(variances), night.noise)
 
 

@@ -203,11 +203,11 @@ def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> lis
         lengthscale = parameter.numpy()
         shown = np.array2string(np.asarray(lengthscale), formatter={"float": "{:.3g}".format})
         is_of_each = np.ndim(lengthscale) and np.size(lengthscale) == scales.x.shape[1]
-        spacing = scales.spacings if is_of_each else np.asarray(scales.spacing)
+        spacing = scales.spacings if is_of_each else np.asarray(scales.distance)
         if np.any(lengthscale < _SHORT * spacing):
             steps = np.array2string(spacing, formatter={"float": "{:.3g}".format})
             suspicions.append(
-                f"{name} = {shown} is far below the spacing of x, {steps}: what "
+                f"{name} = {shown} is far below the distance of neighbouring x, {steps}: what "
                 "it describes is white noise, or it started in another unit than that of x; "
                 "leave it out, and it starts from the data"
             )

@@ -469,14 +469,15 @@ class Product(Combination):
         return k, functools.reduce(multiply, [k if c is None else c for k, c in pairs])
 
     def carrier_turns(self, x: tf.Tensor) -> tf.Tensor | None:
-        """The turns of all factors together; None where a factor has none."""
-        turns = [factor.carrier_turns(self.points_of(factor, x)) for factor in self.parts]
+        """The turns of all factors together; None where a factor has none, or of outputs."""
+        if self.outputs:
+            return None
+        turns = [factor.carrier_turns(x) for factor in self.parts]
         return None if any(turn is None for turn in turns) else tf.add_n(turns)
 
     def envelope(self, x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
         """The product of the envelopes of the factors."""
-        envelopes = [f.envelope(self.points_of(f, x1), self.points_of(f, x2)) for f in self.parts]
-        return functools.reduce(tf.multiply, envelopes)
+        return functools.reduce(tf.multiply, [f.envelope(x1, x2) for f in self.parts])
 
     def partials(self, x1: tf.Tensor, x2: tf.Tensor) -> Partials:
         """The moments and their partial derivatives, by the product rule."""

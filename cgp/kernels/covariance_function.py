@@ -115,6 +115,9 @@ class CovarianceFunction(HyperparameterLayer):
         methods = min(form, _index_of_definition(cls, "moments"))
         if methods < _index_of_definition(cls, "partials"):
             cls.partials = CovarianceFunction.partials  # type: ignore[method-assign]
+        if methods < _index_of_definition(cls, "carrier_turns"):
+            cls.carrier_turns = CovarianceFunction.carrier_turns  # type: ignore[method-assign]
+            cls.envelope = CovarianceFunction.envelope  # type: ignore[method-assign]
         if methods < _index_of_definition(cls, "is_smooth"):
             cls.is_smooth = False
         if methods < _index_of_definition(cls, "is_stationary"):

@@ -25,7 +25,9 @@ class DataScales:
 
     The constant and the line that slow terms of the kernel describe are subtracted from the series;
     `slow` has their mean squares. Of P outputs there are B/P series of each, `[B/P, P, N]` in one
-    axis. `known_noise` is the mean of the known noise variances of the samples.
+    axis. `known_noise` is the mean of the known noise variances of the samples. Where x is one
+    coordinate of scattered points, neighbours along it are far apart along the others:
+    `least_distance` is what they are apart in the mean, in units of x.
     """
 
     def __init__(
@@ -35,9 +37,10 @@ class DataScales:
         slow: Sequence[float] = (),
         outputs: int | None = None,
         known_noise: float = 0.0,
+        least_distance: float = 0.0,
     ):
         self.slow, self.outputs = dict(enumerate(slow)), outputs or 1
-        self.known_noise = known_noise
+        self.known_noise, self._least_distance = known_noise, least_distance
         measured = ~np.isnan(z).all(axis=0)
         self.x, self.z = x[measured], z[:, measured]
 
@@ -73,12 +76,10 @@ class DataScales:
         steps = np.diff(np.unique(self.x))
         return float(np.median(steps)) if steps.size else self.span
 
-    @cached_property
+    @property
     def distance(self) -> float:
-        """The distance of neighbours; unless x is one of the coordinates of scattered points, the
-        spacing.
-        """
-        return self.spacing
+        """The distance of neighbours: the spacing, or `least_distance` if that is larger."""
+        return max(self.spacing, self._least_distance)
 
     @cached_property
     def spans(self) -> np.ndarray:
@@ -197,11 +198,8 @@ class DataScales:
             return self  # the kernel raises when it is evaluated
         slow = [self.slow[degree] for degree in sorted(self.slow)]
         if not self.is_grid:
-            x = self.x[:, axis : axis + 1]
-            scales = DataScales(x, self.z, slow, self.outputs, self.known_noise)
-            # Points that are next to each other along one axis are far apart along the others.
-            scales.distance = max(scales.spacing, float(self.spacings[axis]))
-            return scales
+            x, arguments = self.x[:, axis : axis + 1], (slow, self.outputs, self.known_noise)
+            return DataScales(x, self.z, *arguments, least_distance=float(self.spacings[axis]))
         places, place = np.unique(self.x[:, axis], return_inverse=True)
         others, row = np.unique(np.delete(self.x, axis, axis=1), axis=0, return_inverse=True)
         shape = (*self._by_output.shape[:2], len(others), len(places))
@@ -441,9 +439,9 @@ class StartRules:
         The k-th of m along an axis is at k/(m + 1) of the way; drawn ones lie between one distance
         and two spans.
         """
-        self.lengthscales_taken[self._axis] += 1
-        count = self.lengthscales.get(self._axis, 1)
-        way: Any = self.lengthscales_taken[self._axis] / (count + 1)
+        axis = 0 if self._axis is None and self.scales.x.shape[1] == 1 else self._axis
+        self.lengthscales_taken[axis] += 1
+        way: Any = self.lengthscales_taken[axis] / (self.lengthscales.get(axis, 1) + 1)
         longest = self.span
         spacing = self.scales.spacings if self.is_of_each else self.scales.distance
         if self.draw is not None:

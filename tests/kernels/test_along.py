@@ -12,6 +12,7 @@ from cgp.kernels import (
     Coregionalized,
     ExponentialDelays,
     Matern32,
+    Product,
     Rotation,
     WidelyLinear,
 )
@@ -103,3 +104,27 @@ def test_length_scales_along_scattered_axes_start_between_neighbours_and_span():
     # 900 points are 30 along each axis; halfway on the log scale.
     for factor, span in zip(factors, spans, strict=True):
         np.testing.assert_allclose(starts[factor.lengthscale], span / np.sqrt(30.0))
+
+
+def test_start_length_scales_of_a_line_and_along_it_apart():
+    x = np.linspace(0.0, 9.0, 80)
+    everywhere, along = RBF(lengthscale=None), RBF(lengthscale=None)
+    gp = cgp.ExactGP(everywhere + Along(along, 0))
+    starts = dict(values_from_data(gp, gp.data_of(x, np.exp(1j * x))))
+    assert starts[everywhere.lengthscale] != starts[along.lengthscale]
+
+
+def test_a_grid_refuses_a_factor_with_moments_of_its_own():
+    class Warped(Along):
+        def moments(self, x1, x2):
+            return super().moments(np.log1p(x1), np.log1p(x2))
+
+    class Swelling(Product):
+        def moments(self, x1, x2):
+            k, c = super().moments(x1, x2)
+            return (1.0 + x1[..., 0] * x2[..., 0]) * k, c
+
+    factors = [Along(RBF(1.0, 1.0), 0), Along(Matern32(1.0, 2.0), 1)]
+    for kernel in (Warped(RBF(1.0, 1.0), 0) * factors[1], Swelling(factors)):
+        with pytest.raises(ValueError, match=r"must be a product of Along\(kernel, axis\)"):
+            cgp.GridGP(kernel)

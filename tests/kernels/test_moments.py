@@ -6,6 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cgp
 from cgp.kernels import (
     RBF,
     Along,
@@ -15,6 +16,7 @@ from cgp.kernels import (
     Matern32,
     Matern52,
     Periodic,
+    Product,
     RationalQuadratic,
     Rotation,
     White,
@@ -130,6 +132,40 @@ def test_which_kernels_are_real_under_a_carrier():
     for kernel in (envelope + carrier, (envelope * carrier + RBF(1.0, 1.0)) * carrier):
         assert kernel.carrier_turns(x) is None
     assert WidelyLinear(RBF(1.0, 1.0), 0.4j).carrier_turns(x) is None
+
+
+class Warped(Along):
+    def moments(self, x1, x2):
+        return super().moments(tf.math.log1p(x1), tf.math.log1p(x2))
+
+
+class Swelling(Product):
+    def moments(self, x1, x2):
+        swell = tf.complex(1.0 + x1[..., 0] * x2[..., 0], tf.zeros_like(x1[..., 0] * x2[..., 0]))
+        return swell * super().moments(x1, x2)[0], None
+
+
+class Chirp(Rotation):
+    def moments(self, x1, x2):
+        return super().moments(x1**2, x2**2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Warped(RBF(1.0, 1.0) * Rotation(0.3), 0),
+        lambda: Swelling([RBF(1.0, 1.0), Rotation([0.3, -0.2])]),
+        lambda: Chirp([0.3, -0.2]),
+        lambda: RBF(1.0, 1.0) * Chirp([0.3, -0.2]),
+    ],
+)
+def test_is_no_carrier_inherited_where_moments_are_others(make):
+    x = np.random.default_rng(0).uniform(0.0, 2.0, (12, 2))
+    kernel, z = make(), np.exp(1j * x[:, 0])
+    assert kernel.carrier_turns(tf.constant(x)) is None
+    exact = cgp.ExactGP(kernel, 0.1).log_marginal_likelihood(x, z)
+    bound = cgp.SparseGP(kernel, 0.1, inducing=x).log_marginal_likelihood(x, z)
+    np.testing.assert_allclose(bound, exact, rtol=1e-9)
 
 
 @few_expressions

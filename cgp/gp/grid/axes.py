@@ -25,11 +25,13 @@ def axis_kernels(kernel: Kernel) -> AxisKernels:
 
     Several factors along one axis are their product.
     """
-    factors = kernel.parts if isinstance(kernel, Product) else (kernel,)
+    # A subclass may have moments of its own.
+    is_product = isinstance(kernel, Product) and type(kernel).moments is Product.moments
+    factors = kernel.parts if is_product else (kernel,)
     along: dict[int, list[Kernel]] = {}
     scales = []
     for factor in factors:
-        if isinstance(factor, Along):
+        if isinstance(factor, Along) and type(factor).moments is Along.moments:
             along.setdefault(factor.axis, []).append(factor.kernel)
         elif isinstance(factor, Constant):
             scales.append(factor)

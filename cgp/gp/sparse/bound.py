@@ -35,8 +35,7 @@ import tensorflow as tf
 from cgp.distributions.forms import Form, SecondMoments
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.sparse.inducing_points import inducing_factor
-from cgp.kernels.rotation import cosine_and_sine
+from cgp.gp.sparse.inducing_points import carrier_at, inducing_factor, turned
 from cgp.linalg import cholesky, log_det
 from cgp.linalg.arguments import as_complex, real_as, squared_modulus
 from cgp.linalg.gradients import of_first_order, without_tape
@@ -50,7 +49,10 @@ _CHUNK, _SMALLEST = 1024, 64  # samples of all series together, and of each of m
 
 
 class Sums(NamedTuple):
-    """Sums over the samples of data, of G covariances and S series to each."""
+    """Sums over the samples of data, of G covariances and S series to each.
+
+    Without the carrier of the kernel they are real, of 2S series.
+    """
 
     gram: tf.Tensor
     """A Aᴴ, working, `[G, m, m]`."""
@@ -78,12 +80,12 @@ class WhiteSamples(NamedTuple):
 
 
 def white_samples(
-    process: SignalPlusNoise, data: Data, inducing: tf.Tensor, origin: tf.Tensor | None = None
+    process: SignalPlusNoise, data: Data, inducing: tf.Tensor, without_carrier: bool = False
 ) -> WhiteSamples:
     """The samples of data beside inducing points `[m, D]`.
 
-    With an origin `[1, D]`, where a carrier of the kernel has the phase zero, the samples are
-    without the carrier, and real: real parts of all series, then imaginary parts.
+    Without the carrier of the kernel they are real, with 2S targets: the real parts of all series,
+    then the imaginary ones.
     """
     form, keep = process.form, data.keep
     no_variance = SecondMoments(as_complex(tf.zeros_like(data.x[:1, :, 0])))
@@ -94,11 +96,12 @@ def white_samples(
     signals = form.trace_of_points(noise, process.marginal(data.x))
     # Rearranged, not conjugated.
     targets = tf.linalg.matrix_transpose(process.targets(data))
-    if origin is None:
+    carrier = carrier_at(process, data.x, inducing) if without_carrier else None
+    if carrier is None:
         cross = form.covariance(process.kernel.moments_matrix(inducing[None], data.x))
     else:
         cross = process.kernel.envelope(inducing[:, None], data.x[:, None])
-        targets *= tf.math.conj(_carrier(process, data.x, origin))[..., None, :]
+        targets *= tf.math.conj(carrier)[..., None, :]
         targets = tf.concat([tf.math.real(targets), tf.math.imag(targets)], axis=-2)
     cross *= process.keep(data, cross.dtype)[..., None, :]
     noise = noise.map(lambda a: a[..., None, :])
@@ -108,11 +111,6 @@ def white_samples(
         tf.reduce_sum(tf.where(keep, log_dets, 0.0), axis=-1),
         tf.reduce_sum(tf.where(keep, signals, 0.0), axis=-1),
     )
-
-
-def _carrier(process: SignalPlusNoise, x: tf.Tensor, origin: tf.Tensor) -> tf.Tensor:
-    """The carrier of the kernel at points `[..., D]`, of modulus 1; 1 at an origin."""
-    return tf.complex(*cosine_and_sine(process.kernel.carrier_turns(x - origin)))
 
 
 def sums_of(
@@ -139,18 +137,15 @@ def sums_of(
     # A chunk without missing samples must not share what the data do not share.
     groups = data.covariance_count // tf.shape(data.x)[0]
     data = data._replace(x=tf.repeat(data.x, groups, axis=0))
-    if not process.is_proper or process.kernel.carrier_turns(inducing) is None:
-        return _sums_by_chunks(process, data, inducing, chol, weights, None)
-    origin = tf.stop_gradient(inducing[:1])
-    carrier = _carrier(process, inducing, origin)[:, None]
-    to_envelope = tf.linalg.matmul(carrier, carrier, adjoint_b=True)
-    chol = tf.math.real(tf.math.conj(to_envelope) * chol)
-    sums = _sums_by_chunks(process, data, inducing, chol, weights, origin)
-    power = tf.split(sums.power, 2, axis=-1)
+    carrier = carrier_at(process, inducing, inducing)
+    if carrier is None:
+        return _sums_by_chunks(process, data, inducing, chol, weights, False)
+    chol = tf.math.real(turned(chol, tf.math.conj(carrier)))
+    sums = _sums_by_chunks(process, data, inducing, chol, weights, True)
     return sums._replace(
-        gram=to_envelope * as_complex(sums.gram),
-        vector=carrier * tf.complex(*tf.split(sums.vector, 2, axis=-1)),
-        power=tf.add(*power),
+        gram=turned(sums.gram, carrier),
+        vector=carrier[:, None] * tf.complex(*tf.split(sums.vector, 2, axis=-1)),
+        power=tf.add(*tf.split(sums.power, 2, axis=-1)),
     )
 
 
@@ -160,10 +155,10 @@ def _sums_by_chunks(
     inducing: tf.Tensor,
     chol: tf.Tensor,
     weights: Sequence[Any],
-    origin: tf.Tensor | None,
+    without_carrier: bool,
 ) -> Sums:
-    """The sums, with an origin of `white_samples` without the carrier, and of real parts."""
-    chunks = _Chunks(process, data, inducing, chol, origin)
+    """The sums; without the carrier, of L_R and of 2S series of real parts."""
+    chunks = _Chunks(process, data, inducing, chol, without_carrier)
     with without_tape():
         values = chunks.sums()
 
@@ -190,9 +185,10 @@ class _Chunks:
         data: Data,
         inducing: tf.Tensor,
         chol: tf.Tensor,
-        origin: tf.Tensor | None,
+        without_carrier: bool,
     ):
-        self._process, self._count, self._origin = process, tf.shape(data.z)[1], origin
+        self._process, self._count = process, tf.shape(data.z)[1]
+        self._without_carrier = without_carrier
         self._inducing, self._chol = tf.stop_gradient(inducing), tf.stop_gradient(chol)
         # What all samples share is in a single column.
         of_each = data.noise.map(lambda a: tf.broadcast_to(a, [tf.shape(a)[0], self._count]))
@@ -202,7 +198,7 @@ class _Chunks:
         self._check_unchanged = process.while_unchanged(lambda: self._count)
 
     def _white(self, chunk: Data) -> WhiteSamples:
-        return white_samples(self._process, chunk, self._inducing, self._origin)
+        return white_samples(self._process, chunk, self._inducing, self._without_carrier)
 
     def _chunk(self, first: tf.Tensor) -> Data:
         return self._data.between(first, tf.minimum(first + self._size, self._count))
@@ -226,7 +222,7 @@ class _Chunks:
         """The sums over all samples."""
         groups, size = self._data.covariance_count, tf.shape(self._chol)[-1]
         series = tf.shape(self._data.z)[0] // groups
-        series *= 1 if self._origin is None else 2  # real and imaginary parts
+        series *= 2 if self._without_carrier else 1
         dtype, real = self._chol.dtype, self._chol.dtype.real_dtype
 
         def add(first: tf.Tensor, *values: tf.Tensor) -> Sequence[tf.Tensor]:

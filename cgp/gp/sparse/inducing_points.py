@@ -23,8 +23,9 @@ import tensorflow as tf
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
+from cgp.kernels.rotation import cosine_and_sine
 from cgp.linalg import cholesky
-from cgp.linalg.arguments import ArrayLike, check_whole, real_as
+from cgp.linalg.arguments import ArrayLike, as_complex, check_whole, real_as
 from cgp.training.keras_private import in_stateless_scope, replace_value, stored
 from cgp.training.parameters import REAL, Parameter, in_steps_of
 
@@ -132,11 +133,39 @@ def pivots(kernel: Kernel, x: np.ndarray, count: int) -> np.ndarray:
     return np.array(chosen)
 
 
+def carrier_at(process: SignalPlusNoise, x: tf.Tensor, inducing: tf.Tensor) -> tf.Tensor | None:
+    """The carrier of the kernel at points `[..., D]`, of modulus 1, by `carrier_turns`.
+
+    It is 1 at the first inducing point. None where the covariance is not known to be real under a
+    carrier, and in single precision, which would round the turns at their size, not at that of
+    their differences.
+    """
+    if not process.is_proper or x.dtype != tf.float64:
+        return None
+    turns = process.kernel.carrier_turns(x - tf.stop_gradient(inducing[:1]))
+    return None if turns is None else tf.complex(*cosine_and_sine(turns))
+
+
 def inducing_factor(process: SignalPlusNoise, inducing: tf.Tensor) -> tf.Tensor:
-    """L, the factor of the working covariance of inducing points `[m, D]`, `[1, m, m]`."""
-    covariance = process.form.covariance(process.kernel.moments_matrix(inducing[None]))
+    """L, the factor of the working covariance of inducing points `[m, D]`, `[1, m, m]`.
+
+    Under a carrier it is D L_R Dᴴ, with the factor L_R of the envelope and the diagonal D of the
+    carrier: the rounding of phases in K, divided by its small eigenvalues, would not be Hermitian.
+    """
+    carrier = carrier_at(process, inducing, inducing)
+    if carrier is None:
+        covariance = process.form.covariance(process.kernel.moments_matrix(inducing[None]))
+    else:
+        covariance = process.kernel.envelope(inducing[:, None], inducing[None])[None]
     diagonal = tf.linalg.diag_part(covariance)
     largest = tf.reduce_max(tf.math.real(diagonal))
     eps = np.finfo(largest.dtype.as_numpy_dtype).eps
     jitter = _JITTER * eps * tf.cast(tf.shape(diagonal)[-1], largest.dtype) * largest
-    return cholesky(tf.linalg.set_diag(covariance, diagonal + real_as(jitter, diagonal.dtype)))
+    chol = cholesky(tf.linalg.set_diag(covariance, diagonal + real_as(jitter, diagonal.dtype)))
+    return chol if carrier is None else turned(chol, carrier)
+
+
+def turned(matrix: tf.Tensor, carrier: tf.Tensor) -> tf.Tensor:
+    """`D matrix Dᴴ`, with the diagonal D of a carrier `[m]`, of matrices `[..., m, m]`."""
+    column = carrier[:, None]
+    return tf.linalg.matmul(column, column, adjoint_b=True) * as_complex(matrix)

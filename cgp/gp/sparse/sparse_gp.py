@@ -57,8 +57,8 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
     """A Gaussian process of many scattered points, of any dimensions, by m inducing points.
 
     The values of the signal at the inducing points stand for the signal: learning N points costs
-    O(N m²) a step, in memory that does not depend on N, and a prediction O(m²). A kernel that is
-    real, or real under a rotation, as `RBF() * Rotation()`, takes a quarter of the work of others.
+    O(N m²) a step, in memory that does not depend on N, and a prediction O(m²). A fit with a kernel
+    that is real, or real under rotations, as `RBF() * Rotation()`, takes a third of the time.
     The loss is a lower bound of the log marginal likelihood (see `cgp.gp.sparse.bound`), equal to
     it where the inducing points are all data points. `log_marginal_likelihood` returns that bound;
     it has first derivatives alone. Predictions are those of `ExactGP` where inducing points are

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.gp.sparse import bound
-from cgp.kernels import RBF, Along, Matern32, Rotation
+from cgp.kernels import RBF, Along, Matern12, Matern32, Rotation
 from tests.gp.differences import assert_are_differences
 from tests.gp.problems import NOISE, complex_normals, problems
 from tests.long_cases import long_except
@@ -218,6 +218,42 @@ def test_is_a_carrier_removed_without_an_effect(graph, small_chunks, monkeypatch
     monkeypatch.setattr(type(gp.kernel), "carrier_turns", lambda *_: None)
     for a, b in zip(without_carrier, value_and_gradients(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9 * np.max(np.abs(b)))
+
+
+def test_is_the_exact_process_that_of_dense_inducing_points_under_a_fast_carrier():
+    # Over 2000 turns phases of K_uu are rounded by more than its least eigenvalues.
+    rng = np.random.default_rng(1)
+    x = np.sort(rng.uniform(0.0, 20.0, 120))
+    z = np.exp(200j * np.pi * x) * (np.cos(x) + 1j * np.sin(0.7 * x))
+    z += 0.1 * complex_normals(rng, len(x))
+    kernel = RBF(3.0, 2.3) * Rotation(100.0)
+    exact, gp = cgp.ExactGP(kernel, 0.02), cgp.SparseGP(kernel, 0.02, inducing=x[:, None])
+    assert float(gp.log_marginal_likelihood(x, z)) < float(exact.log_marginal_likelihood(x, z))
+
+    gradients, moments = [], []
+    for process in (exact, gp):
+        variables = [
+            v.value for v in (*kernel.trainable_variables, process.noise_variance.variable)
+        ]
+        with tf.GradientTape() as tape:
+            value = process.log_marginal_likelihood(x, z)
+        gradients.append([float(value), *map(float, tape.gradient(value, variables))])
+        process.condition(x, z)
+        moments.append(process.predict(np.linspace(-1.0, 21.0, 50)))
+    np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-6)
+    for name, moment in moments[0].items():
+        np.testing.assert_allclose(moments[1][name], moment, atol=1e-8)
+
+
+def test_keeps_single_precision_its_carrier():
+    x = np.arange(0.0, 1e5, 500.0, np.float32)
+    kernel = Matern12(1.0, 1500.0, dtype="float32") * Rotation(0.37, dtype="float32")
+    gp = cgp.SparseGP(kernel, 0.01, inducing=x[:, None], dtype="float32")
+    exact = cgp.ExactGP(kernel, 0.01, dtype="float32")
+    z = exact.sample(x, 1, seed=0)[0]
+    for process in (gp, exact):
+        process.condition(x, z)
+    np.testing.assert_allclose(gp.predict(x)["mean"], exact.predict(x)["mean"], atol=2e-3)
 
 
 @pytest.mark.filterwarnings("ignore:the inducing points leave")
