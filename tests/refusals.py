@@ -599,7 +599,7 @@ REFUSALS = {
     "GridGP: points": (lambda: grid().condition(np.stack([X, X], -1), CELLS), ValueError,
         "x must be a tuple of the coordinates of 2 axes.*got a ndarray"),
     "GridGP: one axis": (lambda: grid().condition((X,), CELLS), ValueError,
-        "coordinates of 2 axes, one for each axis of the kernel, got 1 of them"),
+        r"coordinates of 2 axes, one for each axis that the kernel .* for, got 1 of them"),
     "GridGP: an axis of points": (
         lambda: grid().condition((X, np.stack([X, X], -1)), CELLS), ValueError,
         r"x\[1\] must be the coordinates of axis 1, \[n\], got shape \(3, 2\)"),

@@ -207,7 +207,7 @@ def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> lis
         if np.any(lengthscale < _SHORT * spacing):
             steps = np.array2string(spacing, formatter={"float": "{:.3g}".format})
             suspicions.append(
-                f"{name} = {shown} is far below the distance of neighbouring x, {steps}: what "
+                f"{name} = {shown} is far below the spacing of x, {steps}: what "
                 "it describes is white noise, or it started in another unit than that of x; "
                 "leave it out, and it starts from the data"
             )

@@ -133,7 +133,10 @@ def replace_value(variable: keras.Variable, array: Any) -> None:
     """
     array = tf.constant(array, variable.dtype)
     variable._shape, variable._ndim = tuple(array.shape), array.shape.rank
+    # TensorFlow's variable keeps for ever what Keras's says now, which may be for a while.
+    trainable, variable.trainable = variable.trainable, variable.value.trainable
     variable._initialize(array)
+    variable.trainable = trainable
 
 
 def forget_compilation(model: Any) -> None:

@@ -144,7 +144,7 @@ class GridGP(MaximumLikelihoodGP):
             shown = f"{len(x)} of them" if isinstance(x, tuple | list) else f"a {type(x).__name__}"
             raise ValueError(
                 f"x must be a tuple of the coordinates of {self.dimensions} axes, one for each "
-                f"axis of the kernel, got {shown}"
+                f"axis that the kernel has a factor Along(..., axis) for, got {shown}"
             )
         axes = []
         for number, coordinates in enumerate(x):

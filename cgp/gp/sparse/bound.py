@@ -39,12 +39,8 @@ from cgp.gp.sparse.inducing_points import carrier_at, inducing_factor, turned
 from cgp.linalg import cholesky, log_det
 from cgp.linalg.arguments import as_complex, real_as, squared_modulus
 from cgp.linalg.gradients import of_first_order, without_tape
-from cgp.training.parameters import Parameter
 
 _UNEXPLAINED = 0.1  # of the variance of the signal at the data
-_SUBSET, _SEED = 600, 0  # samples whose exact likelihood is compared, and of their choice
-_SHORTER = (0.71, 0.5)  # length scales that are compared, in those of the fit
-_SIGNIFICANT = 5.0  # nats
 _CHUNK, _SMALLEST = 1024, 64  # samples of all series together, and of each of many
 
 
@@ -370,60 +366,4 @@ def unexplained_signal(sums: Sums) -> list[str]:
         f"the inducing points leave {shares.max():.0%} of the variance of the signal at the data "
         "unexplained, and predictions are that uncertain: take more, as in inducing=1000, or a "
         "kernel of longer length scales with its short part in the noise"
-    ]
-
-
-def too_long_scales(
-    process: SignalPlusNoise,
-    data: Data,
-    weights: Sequence[Any],
-    lengthscales: Sequence[Parameter],
-    inducing: tf.Tensor,
-) -> list[str]:
-    """The suspicion that length scales are long as the inducing points are few.
-
-    A fit moves to where its points leave little unexplained, so that what they leave there does not
-    tell. The bound of some of the data, all of whose places are inducing points, is exact.
-
-    Args:
-        process: As for `sums_of`.
-        data: As for `sums_of`.
-        weights: As for `sums_of`.
-        lengthscales: The length scales of the kernel.
-        inducing: The inducing points, `[m, D]`.
-    """
-    series = data._replace(x=data.x[:1], z=data.z[:1], batch=data.batch[:0])
-    numbers = np.flatnonzero(series.present.numpy()[0])
-    if not lengthscales or len(numbers) <= len(inducing):
-        return []
-    generator = np.random.default_rng(_SEED)
-    numbers = generator.permutation(numbers)[:_SUBSET]
-
-    def some(a: tf.Tensor) -> tf.Tensor:
-        return a[:1] if a.shape[1] == 1 else tf.gather(a[:1], numbers, axis=1)
-
-    series = series._replace(x=some(series.x), z=some(series.z), noise=data.noise.map(some))
-
-    def exact() -> float:
-        factors, sums = conditioned(process, series, series.x[0], weights)
-        return float(log_likelihood_bound(process, series, factors, sums)[0])
-
-    density_of_fit, of_fit = exact(), [parameter.numpy() for parameter in lengthscales]
-    gains = []
-    try:
-        for factor in _SHORTER:
-            for parameter, lengthscale in zip(lengthscales, of_fit, strict=True):
-                parameter.assign(factor * lengthscale)
-            gains.append(exact() - density_of_fit)
-    finally:
-        for parameter, lengthscale in zip(lengthscales, of_fit, strict=True):
-            parameter.assign(lengthscale)
-    gain, factor = max(zip(gains, _SHORTER, strict=True))
-    if not gain > _SIGNIFICANT:
-        return []
-    return [
-        f"the inducing points are too few: length scales of {factor:.2g} times those of the fit "
-        f"are better by {gain:.0f} nats, by the exact likelihood of {len(numbers)} of the samples. "
-        "A bound of few points favours long ones, and predictions are too sure of them: take more, "
-        f"as in inducing={2 * len(inducing)}, or a VecchiaGP"
     ]

@@ -24,11 +24,11 @@ from cgp.gp.sparse.bound import (
     before_data,
     conditioned,
     log_likelihood_bound,
-    too_long_scales,
     unexplained_signal,
 )
 from cgp.gp.sparse.inducing_points import InducingPoints
 from cgp.gp.sparse.sparse_cell import SparseCell
+from cgp.gp.subset_checks import moved_to_shorter_scales, too_few_inducing_points
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
@@ -68,7 +68,7 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
     learns hyperparameters first, chooses again where the bound gains by it, and then moves points
     and hyperparameters together. They are no hyperparameters of the process, but of its
     approximation: `parameters` leaves them out, errors of hyperparameters and draws hold them where
-    they are, and the array `inducing` has them.
+    they are, and `gp.inducing.numpy()` has them, `[m, D]`.
 
     Methods, and arguments that are not listed, are as for `ExactGP`.
 
@@ -242,8 +242,16 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         def bound() -> float:
             return float(tf.reduce_sum(self.data_log_likelihood(data)))
 
+        def bound_of_chosen() -> float:
+            self.inducing.choose(self._process.kernel, data)
+            return bound()
+
         previous_bound, points = bound(), self.inducing.numpy()
+        if moved_to_shorter_scales(self, data, bound_of_chosen):
+            self._forget_graphs()
+            return True
         has_new_shape = self.inducing.choose(self._process.kernel, data)
+        has_new_shape |= len(points) != len(self.inducing.numpy())
         gain = bound() - previous_bound
         if not gain > 0.0:
             has_new_shape |= self.inducing.replace(points)
@@ -376,13 +384,8 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
 
     def suspicions(self, data: Data) -> list[str]:
         """Suspicions of a fit: inducing points too few for the data, or for their length scales."""
-        weights = [variable.value for variable in self._weights_of_process]
-        parameters = self.named_hyperparameters().values()
-        lengthscales = [p for p in parameters if p.name == "lengthscale"]
-        return [
-            *unexplained_signal(self._computed(data)[1]),
-            *too_long_scales(self._process, data, weights, lengthscales, self.inducing.value),
-        ]
+        sums, count = self._computed(data)[1], len(self.inducing.value)
+        return [*unexplained_signal(sums), *too_few_inducing_points(self, data, count)]
 
     def _recall(self, data: Data) -> None:
         # Kernel weights may be loaded later: the factors have to wait. A stream has been loaded.

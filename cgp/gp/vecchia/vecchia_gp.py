@@ -19,6 +19,7 @@ from cgp.gp.means import Mean
 from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior
 from cgp.gp.saved_data import HeldData
+from cgp.gp.subset_checks import moved_to_shorter_scales, signal_taken_for_noise
 from cgp.gp.vecchia import density
 from cgp.gp.vecchia.neighbours import NearestSamples, half_distances, nearest_in_graph, predecessors
 from cgp.kernels.base import Kernel
@@ -163,6 +164,24 @@ class VecchiaGP(MaximumLikelihoodGP):
     def approximation_held(self) -> contextlib.AbstractContextManager[bool]:
         """A context in which L-BFGS has the neighbours that belong to its start."""
         return contextlib.nullcontext(isinstance(self.optimizer, LBFGS))
+
+    def prepare_again(self, data: Data) -> bool:
+        """Leaves an optimum in which short variations of the signal are noise."""
+
+        def likelihood() -> float:
+            return float(tf.reduce_sum(self.data_log_likelihood(self.arranged(data))))
+
+        return moved_to_shorter_scales(self, data, likelihood)
+
+    def suspicions(self, data: Data) -> list[str]:
+        """The suspicion that a fit has taken signal for noise."""
+        shorter = signal_taken_for_noise(self, data)
+        if shorter is None:
+            return []
+        return [
+            f"signal may have been taken for noise: {shorter}, which are neighbours. Fit from "
+            "several starts, as in restarts=4, or with a kernel whose shape is that of the signal"
+        ]
 
     def training_batch(self, data: Data) -> tuple:
         """Data with neighbours as the batch of an `Objective`."""
