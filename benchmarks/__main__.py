@@ -24,6 +24,7 @@ SCRIPTS = (
     "exact_gp",
     "lines",
     "grids",
+    "scattered",
     "recursive_gp",
     "kalman_filter",
     "state_space_gp",

@@ -176,6 +176,14 @@ def _processes():
     ):
         name = f"`GridGP`, value and gradient, {case}"
         yield Bar(name, "grids", quotient("rows", column), asked, "cells")
+    for case, column in (
+        ("under a rotation", "under a rotation"),
+        ("of a sum", "sum"),
+        ("improper", "improper"),
+    ):
+        name = f"`SparseGP` of 256 inducing points, value and gradient, {case}"
+        for unit, key, most in (("ms", column, 12_000.0), ("MB", f"{column}, MB", 500.0)):
+            yield Bar(f"{name}, {unit}", "scattered", quotient("rows", key), {100_000: most}, "N")
 
 
 def _trackers():

@@ -328,6 +328,20 @@ def grids(records: Records) -> str:
     return _rows(records, "grids", columns)
 
 
+def scattered(records: Records) -> str:
+    columns = {
+        "N": "n",
+        "`SparseGP`, under a rotation, ms": "under a rotation",
+        "MB": "under a rotation, MB",
+        "a sum, ms": "sum",
+        "improper, ms": "improper",
+        "MB ": "improper, MB",
+        "`VecchiaGP`, ms": "Vecchia",
+        "dense, ms": "dense",
+    }
+    return _rows(records, "scattered", columns)
+
+
 def streams(records: Records) -> str:
     columns = {"a step, of": "", "8 streams / one": "8 / 1", "64 streams / one": "64 / 1"}
     return _rows(records, "streams", columns)
@@ -356,6 +370,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "exact gp": exact_gp,
     "lines": lines,
     "grids": grids,
+    "scattered": scattered,
     "rank one": rank_one,
     "rank one gradient": rank_one_gradient,
     "recursive gp": recursive_gp,

@@ -163,6 +163,19 @@ def grids(record: Record) -> None:
     _growth("grids", record, title, curves, "cells, N")
 
 
+def scattered(record: Record) -> None:
+    """Time against the number of scattered points."""
+    title = "Scattered points: value and gradient, one thread"
+    curves = {
+        "dense": ("ExactGP", THEIRS),
+        "Vecchia": ("VecchiaGP, at most 5,000 samples", OURS_THREE),
+        "improper": ("SparseGP, improper", FLOOR),
+        "sum": ("SparseGP, a sum", OURS_TOO),
+        "under a rotation": ("SparseGP, under a rotation", OURS),
+    }
+    _growth("scattered", record, title, curves, "samples, N")
+
+
 def _growth(
     name: str, record: Record, title: str, curves: dict[str, tuple[str, str]], size: str
 ) -> None:
@@ -224,6 +237,7 @@ PICTURES = {
     "exact_gp": exact_gp,
     "lines": lines,
     "grids": grids,
+    "scattered": scattered,
     "recursive_gp": recursive_gp,
     "kalman_filter": kalman_filter,
     "state_space_gp": state_space_gp,
