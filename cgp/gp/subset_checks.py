@@ -25,7 +25,7 @@ _LONGER = (0.71, 0.5)  # length scales that are compared at random samples, in t
 _STEP, _NOISE_SHARES = 0.6, (0.2, 0.05)  # and at neighbours
 _SIGNIFICANT, _SIGNIFICANT_SHARE = 5.0, 0.05  # nats, and nats a sample
 
-Values = list[tuple[Parameter, np.ndarray]]
+Hyperparameters = list[tuple[Parameter, np.ndarray]]
 
 
 class ShorterScales(NamedTuple):
@@ -38,7 +38,7 @@ class ShorterScales(NamedTuple):
     """The length scales, in those of the fit."""
     noise: float
     """The noise variance, in that of the fit."""
-    values: Values
+    hyperparameters: Hyperparameters
 
     def __str__(self) -> str:
         noise = f", with {self.noise:.2g} of its noise variance," if self.noise < 1.0 else ""
@@ -46,10 +46,6 @@ class ShorterScales(NamedTuple):
             f"length scales of {self.lengthscale:.2g} times those of the fit{noise} are better by "
             f"{self.gain:.0f} nats, by the exact likelihood of {self.samples} of the samples"
         )
-
-    def assign(self) -> None:
-        """Gives the parameters these values."""
-        _assign(self.values)
 
 
 def too_long_scales(gp: Any, data: Data) -> ShorterScales | None:
@@ -128,11 +124,12 @@ def moved_to_shorter_scales(gp: Any, data: Data, likelihood: Callable[[], float]
     shorter = signal_taken_for_noise(gp, data)
     if shorter is None:
         return False
-    before, of_fit = [(p, p.numpy()) for p, _ in shorter.values], likelihood()
-    shorter.assign()
-    if likelihood() > of_fit:
+    of_fit = [(p, p.numpy()) for p, _ in shorter.hyperparameters]
+    likelihood_of_fit = likelihood()
+    _assign(shorter.hyperparameters)
+    if likelihood() > likelihood_of_fit:
         return True
-    _assign(before)
+    _assign(of_fit)
     return False
 
 
@@ -141,14 +138,14 @@ class _Move(NamedTuple):
 
     lengthscale: float
     noise: float
-    values: Values
+    hyperparameters: Hyperparameters
 
 
-def _scaled(parameters: Sequence[Parameter], factor: float) -> Values:
+def _scaled(parameters: Sequence[Parameter], factor: float) -> Hyperparameters:
     return [(p, factor * p.numpy()) for p in parameters]
 
 
-def _factors(lengthscales: Values, series: Data) -> np.ndarray:
+def _factors(lengthscales: Hyperparameters, series: Data) -> np.ndarray:
     """Factors of length scales, from the span of samples down to the distance of neighbours."""
     x = series.x[0].numpy()
     spans = np.ptp(x, axis=0)
@@ -168,9 +165,9 @@ def _alike(lengthscales: np.ndarray, unit: np.ndarray) -> np.ndarray:
     return unit * np.exp(np.mean(np.log(lengthscales / unit)))
 
 
-def _assign(values: Values) -> None:
-    for parameter, value in values:
-        parameter.assign(value)
+def _assign(hyperparameters: Hyperparameters) -> None:
+    for parameter, number in hyperparameters:
+        parameter.assign(number)
 
 
 def _learned(gp: Any, name: str) -> list[Parameter]:
@@ -195,7 +192,7 @@ def _samples(data: Data, numbers: np.ndarray) -> Data:
 
 def _best(process: SignalPlusNoise, series: Data, moves: Sequence[_Move]) -> ShorterScales:
     """The move to the largest exact likelihood; the hyperparameters stay as they are."""
-    changed = {id(parameter): parameter for move in moves for parameter, _ in move.values}
+    changed = {id(parameter): parameter for move in moves for parameter, _ in move.hyperparameters}
     of_fit = [(parameter, parameter.numpy()) for parameter in changed.values()]
 
     def exact() -> float:
@@ -205,7 +202,7 @@ def _best(process: SignalPlusNoise, series: Data, moves: Sequence[_Move]) -> Sho
     likelihood, gains = exact(), np.full(len(moves), -np.inf)
     try:
         for number, move in enumerate(moves):
-            _assign(move.values)
+            _assign(move.hyperparameters)
             with contextlib.suppress(ValueError):  # a covariance that is singular to rounding
                 gains[number] = exact() - likelihood
             _assign(of_fit)
