@@ -106,21 +106,25 @@ def lattice(reflections: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     The errors of order k follow from those of order k − 1 by a rotation (Markel & Gray, IEEE Trans.
     ASSP 23, 1975, the normalised filter; complex as in Kay, 1988, ch. 7). With c² = 1 − |κ|²,
 
-        f[k−1] = c f[k] + κ b[k−1]⁻,    b[k] = c b[k−1]⁻ − conj(κ) f[k],
+        f[k−1] = c[k] f[k] + κ[k] b[k−1]⁻,    b[k] = c[k] b[k−1]⁻ − conj(κ[k]) f[k],
 
-    b⁻ being those of the point before, from f[n] = w down to b[0] = f[0], the value itself.
+    b⁻ being those of the point before, from f[n] = w down to b[0] = f[0], the value itself. Each
+    f[k] is thus the sum of `c[k+1] … c[j] κ[j+1] b[j]⁻` over j = k … n, with w in the place of
+    `κ[n+1] b[n]⁻`: arrays in place of a recursion, which would be traced step by step.
     """
     n = reflections.shape[0]
-    before = tf.unstack(tf.eye(n, n + 1, dtype=reflections.dtype))  # in terms of s, then w
-    forward = tf.one_hot(n, n + 1, dtype=reflections.dtype)
     smallest = np.finfo(reflections.dtype.real_dtype.as_numpy_dtype).tiny  # √0 has no derivative
     cosines = tf.sqrt(tf.maximum(1.0 - squared_modulus(reflections), smallest))
-    backward = []
-    for k in reversed(range(n)):
-        reflection, cosine = reflections[k], as_complex(cosines[k])
-        backward.append(cosine * before[k] - tf.math.conj(reflection) * forward)
-        forward = cosine * forward + reflection * before[k]
-    rows = tf.stack([forward, *backward[:0:-1]])
+    row, column = np.arange(n)[:, None], np.arange(n + 1)
+    one = tf.ones([], cosines.dtype)
+    factors = tf.where(column >= row, tf.concat([cosines, one[None]], axis=0), one)
+    products = tf.math.cumprod(factors, axis=1, exclusive=True)
+    products = tf.where(column >= row, products, tf.zeros_like(products))
+    forward = as_complex(products) * tf.concat([reflections, as_complex(one)[None]], axis=0)
+    kept = tf.linalg.diag(as_complex(cosines))[:-1]
+    backward = tf.pad(kept, [[0, 0], [0, 1]])
+    backward -= tf.math.conj(reflections)[:-1, None] * forward[1:]
+    rows = tf.concat([forward[:1], backward], axis=0)
     return rows[:, :n], rows[:, n]
 
 
