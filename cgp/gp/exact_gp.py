@@ -154,7 +154,7 @@ class ExactGP(MaximumLikelihoodGP):
 
         def factorize() -> bool:
             data = self._sites.renew() if self._sites.are_needed else self._stored.data
-            if tf.executing_eagerly() or not self._takes_lines:
+            if tf.executing_eagerly() or not self._process.is_toeplitz:
                 factor = self._process.factor(data)
             else:
                 factor = tf.cond(
@@ -222,7 +222,7 @@ class ExactGP(MaximumLikelihoodGP):
 
     def _stored_cholesky(self, data: Data) -> tf.Tensor:
         """The stored factor; in a graph of no line that runs with one, the factor computed."""
-        if tf.executing_eagerly() or not self._takes_lines:
+        if tf.executing_eagerly() or not self._process.is_toeplitz:
             return tf.convert_to_tensor(self._factor)
         return tf.cond(
             self._stored.is_line,
@@ -247,17 +247,8 @@ class ExactGP(MaximumLikelihoodGP):
         # By the x of a tensor a gradient may be asked for, which a line does not have.
         return data if isinstance(x, tf.Tensor) else self._on_line(data)
 
-    @property
-    def _takes_lines(self) -> bool:
-        """Whether the covariance of a regular line of samples is Toeplitz, in double precision."""
-        if self.variable_dtype != "float64":
-            return False
-        is_plain = self._process.noise_is_of_samples and self._group_count is None
-        is_scalar = self._process.is_proper and self.kernel.outputs is None
-        return is_plain and is_scalar and self.kernel.is_stationary
-
     def _on_line(self, data: Data) -> Data:
-        return as_line(data) if self._takes_lines and tf.executing_eagerly() else data
+        return as_line(data) if self._process.is_toeplitz and tf.executing_eagerly() else data
 
     def check_data(self, data: Data) -> None:
         """Raises for data that kernel or mean refuse."""

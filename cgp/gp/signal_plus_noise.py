@@ -95,6 +95,14 @@ class SignalPlusNoise:
         return self.likelihood is None and self.noise_fraction is None
 
     @property
+    def is_toeplitz(self) -> bool:
+        """Whether the covariance of a regular line of samples is Toeplitz, in double precision."""
+        is_plain = self.noise_is_of_samples and not len(self.noise_variance.variable.shape)
+        is_scalar = self.is_proper and self.outputs is None
+        is_double = self.noise_variance.variable.dtype == "float64"
+        return is_plain and is_scalar and is_double and self._covariance_function.is_stationary
+
+    @property
     def weights(self) -> list[keras.Variable]:
         """The weights that covariances of observations depend on.
 

@@ -6,8 +6,10 @@ import scipy.signal
 import tensorflow as tf
 
 import cgp
+from cgp.gp.state_space import collapsing
 from cgp.kernels import ARMA, Autoregressive, Rotation
 from cgp.kernels.autoregressive import burg, lattice, levinson, reflections_of
+from cgp.training import Objective
 
 RNG = np.random.default_rng(5)
 REFLECTIONS = 0.6 * (RNG.uniform(-1, 1, 16) + 1j * RNG.uniform(-1, 1, 16)) / np.arange(1, 17) ** 0.3
@@ -77,6 +79,34 @@ def test_is_the_likelihood_at_order_16_that_of_the_filter_of_its_companion_form(
     expected = companion_log_likelihood(z, gaps, a, ma, 0.7, 0.05)
     for gp in (cgp.StateSpaceGP(kernel, 0.05), cgp.ExactGP(kernel, 0.05)):
         np.testing.assert_allclose(gp.log_marginal_likelihood(x, z), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("missing", [[], [3, 90, 91]])
+def test_is_the_loss_of_a_short_line_that_of_the_filter(missing, monkeypatch):
+    z = simulated(levinson(tf.constant(REFLECTIONS)).coefficients.numpy(), (), 0.7, 260)
+    z[missing] = np.nan
+    gp = cgp.StateSpaceGP(Autoregressive(16, 2.0, REFLECTIONS, step=0.5), 0.05)
+    data = gp.data_of(0.5 * np.arange(260.0), z)
+    batch = gp.training_batch(data)
+    assert batch[0].on_line is not None
+    assert gp.training_batch(gp.data_of(0.5 * np.arange(260.0) ** 2, z))[0].on_line is None
+    monkeypatch.setattr(collapsing, "as_line", lambda data: data)
+    filtered = gp.training_batch(data)
+    assert filtered[0].on_line is None
+    start = Objective(gp, batch).start
+    (value, gradient), expected = Objective(gp, batch)(start), Objective(gp, filtered)(start)
+    assert value == pytest.approx(expected[0], rel=1e-12)
+    np.testing.assert_allclose(gradient, expected[1], rtol=1e-8, atol=1e-11)
+
+
+def test_are_few_states_filtered_rather_than_a_line():
+    gp = cgp.StateSpaceGP(Autoregressive(7, 2.0, REFLECTIONS[:7], step=1.0), 0.05)
+    matern = cgp.StateSpaceGP(cgp.kernels.Matern32(1.0, 3.0), 0.05)
+    x, z = np.arange(345.0), RNG.normal(size=345) + 1j
+    for process, count in ((gp, 345), (matern, 256)):
+        batch = process.training_batch(process.data_of(x[:count], z[:count]))
+        assert batch[0].on_line is None
+    assert gp.training_batch(gp.data_of(x[:343], z[:343]))[0].on_line is not None
 
 
 def narrow_band_reflections(order):

@@ -18,16 +18,20 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.gp.data import Data
+from cgp.gp import line
+from cgp.gp.data import Data, as_line
 from cgp.gp.noise import SampleNoise
 from cgp.gp.outputs import by_outputs, series_of_outputs
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space import native_likelihood
 from cgp.gp.state_space.discretization import ordered_series
 from cgp.gp.state_space.output_series import in_rows
+from cgp.kernels.base import Kernel
 from cgp.kernels.outputs import Coregionalized, Outputs
 from cgp.linalg.arguments import as_complex, is_nan, nan, squared_modulus
 from cgp.statespace import filtering
+
+_SAMPLES_PER_CUBED_STATE = 1.0  # of a line, up to which it costs less than a filter
 
 
 class Collapsed(NamedTuple):
@@ -47,8 +51,21 @@ class Collapsed(NamedTuple):
         return tf.reduce_sum(of_data, axis=1) + self.correction
 
 
+def on_line_if_short(data: Data, process: SignalPlusNoise, kernel: Kernel) -> Data:
+    """Data of a Markov process, on a line if its covariance costs less than a filter of n states.
+
+    That is O(N²) beside O(N n³). Kernels of Matérn terms have a compiled filter, which is faster.
+    """
+    if not process.is_toeplitz or kernel.markov_terms() is not None:
+        return data
+    states = kernel.markov_form().h.shape[-1]
+    return as_line(data) if data.z.shape[-1] <= _SAMPLES_PER_CUBED_STATE * states**3 else data
+
+
 def log_likelihood(process: SignalPlusNoise, data: Data, parallel: bool) -> tf.Tensor:
-    """The log likelihood of each series, `[B]`: by the compiled op where it serves, or a filter."""
+    """The log likelihood of each series, `[B]`: on a line, by a compiled op, or by a filter."""
+    if data.on_line is not None:
+        return line.log_likelihood(process, data)
     native = None if parallel else native_likelihood.log_likelihood(process, data)
     if native is not None:
         return native

@@ -23,7 +23,7 @@ from cgp.gp.saved_data import HeldData
 from cgp.gp.signal_plus_noise import check_terms
 from cgp.gp.site_approximation import SiteApproximation
 from cgp.gp.state_space import whittle
-from cgp.gp.state_space.collapsing import collapsed, log_likelihood
+from cgp.gp.state_space.collapsing import collapsed, log_likelihood, on_line_if_short
 from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.output_series import in_points, in_rows
@@ -73,9 +73,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
     A long regular series is learned from faster by the debiased Whittle likelihood, in O(N log N)
     whatever the kernel, from all frequencies or a band (see `cgp.gp.state_space.whittle`). `fit`
     and `log_marginal_likelihood` then want x in order and at equal steps, NaN where samples are
-    missing. Estimates are unbiased, and `parameter_errors` within a tenth of their spread. Where
-    many samples are missing, or leakage fills most of the spectrum, the exact likelihood has
-    smaller errors. Predictions, and `step`, stay exact.
+    missing. Estimates are unbiased, and `parameter_errors` within a tenth of their spread; where
+    many samples are missing, or leakage fills most of the spectrum, those of the exact likelihood
+    are smaller. Predictions, and `step`, stay exact.
 
     Args:
         kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
@@ -248,7 +248,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     def _dataset(self, data: Data) -> tf.data.Dataset:
         self._check_whittle(data)
-        return super()._dataset(data)
+        return super()._dataset(on_line_if_short(data, self._process, self.kernel))
 
     def _check_whittle(self, data: Data) -> None:
         if self.likelihood == "whittle" and tf.executing_eagerly():
