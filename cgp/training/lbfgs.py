@@ -16,6 +16,7 @@ from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import POSITIVE
 
 _NO_CAP = 15_000  # SciPy's own
+_MAXCOR = 10, 100  # correction pairs: fewer than variables are slow where these are correlated
 _LONGEST = 10.0  # step in the log of a hyperparameter: a factor of 22,000
 _FAR = 100.0  # fall of a loss per point that shows that the start was far from any optimum
 _WALL = 1e100  # slope beyond which the loss has a wall, in whatever unit
@@ -95,7 +96,7 @@ class Descent:
         while True:
             self._level = self.value
             options: Any = {
-                "maxcor": optimizer.maxcor,
+                "maxcor": optimizer.maxcor or int(np.clip(self.point.size, *_MAXCOR)),
                 "ftol": max(optimizer.ftol, 10 * self.loss.epsilon),
                 "gtol": optimizer.gtol,
                 "maxiter": allowed - iterations,

@@ -26,7 +26,8 @@ class LBFGS(ReadOnlyArguments, keras.optimizers.Optimizer):
     warns when the line search stopped far from a stationary point, and names the parameters there.
 
     Args:
-        maxcor: The number of correction pairs that approximate the Hessian.
+        maxcor: The number of correction pairs that approximate the Hessian; None for as many as
+            there are variables, at least 10 and at most 100.
         ftol: Converged when an iteration lowers the loss by less than this, relative to the larger
             of 1 and the fall of the loss so far, at most a hundred. At least ten times the
             rounding of the variables is taken: 2e-15, or 1e-6 of float32.
@@ -41,16 +42,22 @@ class LBFGS(ReadOnlyArguments, keras.optimizers.Optimizer):
     """
 
     def __init__(
-        self, maxcor: int = 10, ftol: float = 1e-11, gtol: float = 1e-7, name: str = "lbfgs"
+        self,
+        maxcor: int | None = None,
+        ftol: float = 1e-11,
+        gtol: float = 1e-7,
+        name: str = "lbfgs",
     ) -> None:
         super().__init__(learning_rate=1.0, name=name)
-        check_whole(maxcor, "maxcor")
+        if maxcor is not None:
+            check_whole(maxcor, "maxcor")
         for name_of, tolerance in (("ftol", ftol), ("gtol", gtol)):
             if not isinstance(tolerance, int | float | np.number):
                 raise TypeError(f"{name_of} must be a number, got {tolerance!r}")
             if not 0 <= tolerance < np.inf:
                 raise ValueError(f"{name_of} must be finite and not negative, got {tolerance}")
-        self.maxcor, self.ftol, self.gtol = int(maxcor), float(ftol), float(gtol)
+        self.maxcor = None if maxcor is None else int(maxcor)
+        self.ftol, self.gtol = float(ftol), float(gtol)
         self.record_result(None)
 
     @property

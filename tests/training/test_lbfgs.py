@@ -361,6 +361,33 @@ def test_the_optimizer_survives_saving(tmp_path):
     np.testing.assert_allclose(loaded.point, [3.0, -1.0], atol=1e-6)
 
 
+class Chain(Model):
+    """A quadratic of forty variables, each of which is known from the next to one in a thousand."""
+
+    def __init__(self):
+        super().__init__(dtype="float64")
+        self.points = self.add_weight(shape=(40,), initializer="zeros", name="points")
+
+    def call(self, x, training=False):
+        steps = self.points.value[1:] - self.points.value[:-1]
+        ends = self.points.value[0] ** 2 + (self.points.value[-1] - 1.0) ** 2
+        self.add_loss(1e3 * tf.reduce_sum(tf.square(steps)) + ends)
+        return x
+
+
+def test_has_the_hessian_of_many_variables_a_pair_for_each():
+    counts = {}
+    for maxcor in (None, 10):
+        model = Chain()
+        model.compile(optimizer=optimizers.LBFGS(maxcor))
+        counts[maxcor] = len(model.fit(ONES, verbose=0).history["loss"])
+        # The minimum is a straight line, whose slope follows from the derivative being zero.
+        slope = 1.0 / (39.0 + 2.0 * 1e3)
+        expected = slope * (1e3 + np.arange(40.0))
+        np.testing.assert_allclose(model.points.numpy(), expected, rtol=1e-5)
+    assert counts[None] < 0.8 * counts[10]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
