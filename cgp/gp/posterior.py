@@ -82,7 +82,10 @@ class Conditioned(NamedTuple):
         """The posterior working covariance of the new points, `[..., m, m]`, from the prior one."""
         v, u = self._explained(cross, basis)
         covariance = prior - tf.linalg.matmul(v, v, adjoint_a=True)
-        return covariance if u is None else covariance + tf.linalg.matmul(u, u, adjoint_a=True)
+        if u is not None:
+            covariance = covariance + tf.linalg.matmul(u, u, adjoint_a=True)
+        # Products are Hermitian up to the rounding of the prior, which may be far above the rest.
+        return 0.5 * (covariance + tf.linalg.adjoint(covariance))
 
     def leave_one_out(self) -> tuple[tf.Tensor, SecondMoments]:
         """Leave-one-out residuals, targets less predictions by the others, and their variances.

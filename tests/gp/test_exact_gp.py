@@ -212,6 +212,19 @@ def test_do_samples_have_the_moments_of_the_posterior(problem):
     np.testing.assert_array_equal(draws, gp.sample(x_new, count, seed=5))
 
 
+@pytest.mark.parametrize("coefficient", [None, 0.4j])
+def test_can_a_posterior_far_below_its_prior_be_sampled(coefficient):
+    """Of a covariance whose rounding, that of the prior, is 1e-9 of it."""
+    x, kernel = np.linspace(0.0, 9.0, 40), cgp.kernels.Matern52(1.0, 2.0)
+    kernel = kernel if coefficient is None else cgp.kernels.WidelyLinear(kernel, coefficient)
+    gp = cgp.ExactGP(kernel, noise_variance=1e-8)
+    gp.condition(x, np.exp(1j * x))
+    for count in (5, 7, 20):
+        deviation = gp.sample(x[:count], 400, seed=0) - gp.predict(x[:count])["mean"]
+        variance = gp.predict(x[:count])["variance"]
+        np.testing.assert_allclose(np.mean(np.abs(deviation) ** 2, axis=0), variance, rtol=0.25)
+
+
 @every_problem
 def test_can_a_smooth_posterior_be_sampled_at_many_points(problem):
     x, _ = series()
