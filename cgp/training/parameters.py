@@ -39,6 +39,8 @@ class Constraint(NamedTuple):
     """The unit of the weight from the sizes of the data of outputs, `[P]`; None for another."""
     log_jacobian: Callable[[tf.Tensor], tf.Tensor] | None = None
     """The log of the Jacobian determinant of `forward`, for densities; None if it is not known."""
+    is_bounded: bool = False
+    """Whether the set is bounded, so that a density that is flat over it is proper."""
 
 
 def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
@@ -104,6 +106,7 @@ UNIT_DISK = Constraint(
     _plane_from_disk,
     is_complex=True,
     log_jacobian=_log_area_of_disk,
+    is_bounded=True,
 )
 
 FRACTION = Constraint(
@@ -114,7 +117,30 @@ FRACTION = Constraint(
     lambda v: np.log(v) - np.log1p(-v),
     placeholder=0.2,
     log_jacobian=lambda raw: tf.math.log_sigmoid(raw) + tf.math.log_sigmoid(-raw),
+    is_bounded=True,
 )
+
+
+def between(lowest: float, highest: float) -> Constraint:
+    """Numbers from `lowest` to `highest`; an optimum at an end is one that training can reach."""
+
+    def inverse(value: np.ndarray) -> np.ndarray:
+        rounding = np.finfo(value.dtype).eps
+        share = np.clip((value - lowest) / (highest - lowest), rounding, 1.0 - rounding)
+        return np.log(share) - np.log1p(-share)
+
+    return Constraint(
+        f"between {lowest:g} and {highest:g}",
+        # An end read from a float32 layer may be outside by rounding.
+        lambda v: bool(np.all((v >= lowest - 1e-6) & (v <= highest + 1e-6))),
+        lambda raw: lowest + (highest - lowest) * tf.sigmoid(raw),
+        inverse,
+        placeholder=0.5 * (lowest + highest),
+        log_jacobian=lambda raw: (
+            math.log(highest - lowest) + tf.math.log_sigmoid(raw) + tf.math.log_sigmoid(-raw)
+        ),
+        is_bounded=True,
+    )
 
 
 def in_steps_of(scale: np.ndarray | float, constraint: Constraint) -> Constraint:

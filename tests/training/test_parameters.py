@@ -15,6 +15,7 @@ from cgp.training.parameters import (
     UNIT_DISK,
     Parameter,
     Parameterized,
+    between,
     complex_from_config,
     in_steps_of,
     named_parameters,
@@ -45,6 +46,7 @@ ROUND_TRIPS = [
     *[(v, COMPLEX) for v in (0.0, 1.0, 3.0 - 4.0j, 1e300j, [1j, -1.0, 0.0])],
     *[(v, UNIT_DISK) for v in (0.0, 1e-9, 1e-4j, 0.3 - 0.4j, 0.999999, 1.0, -1.0, -1j)],
     *[(v, UNIT_DISK) for v in ([0.0, 0.5j, 1.0], np.exp(1j * np.arange(7)))],
+    *[(v, between(-1.0, 3.0)) for v in (-1.0, -0.3, 1.0, 3.0, [0.0, 2.999])],
     *[(v, STEPS) for v in (0.0, -0.84, [0.3, -7.0])],
     *[(v, in_steps_of(0.1, POSITIVE)) for v in (0.2, [1.0, 9.0])],
 ]
@@ -71,6 +73,27 @@ def test_a_single_precision_coefficient_can_be_read_and_written(value):
     for _ in range(3):
         p.assign(p.numpy())
     np.testing.assert_allclose(p.numpy(), value, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_ends_of_an_interval_can_be_read_and_written(dtype):
+    p = parameter([0.01, 0.99], between(0.01, 0.99), dtype=dtype)
+    for _ in range(3):
+        p.assign(p.numpy())
+    assert np.all(np.isfinite(p.variable.numpy()))
+    np.testing.assert_allclose(p.numpy(), [0.01, 0.99], rtol=0, atol=2 * np.finfo(dtype).eps)
+    for outside in (0.0099, 0.9901):
+        with pytest.raises(ValueError, match=r"p must be between 0\.01 and 0\.99"):
+            parameter(outside, between(0.01, 0.99), dtype=dtype)
+
+
+def test_the_jacobian_of_an_interval_is_its_derivative():
+    interval, raw = between(-1.0, 3.0), tf.constant([-9.0, -0.4, 0.0, 2.5], tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(raw)
+        value = interval.forward(raw)
+    slope = tape.gradient(value, raw)
+    np.testing.assert_allclose(interval.log_jacobian(raw), np.log(slope), rtol=1e-12)
 
 
 def test_every_number_on_the_unit_circle_is_inside_the_disk():

@@ -40,7 +40,7 @@ from cgp.kernels.data_scales import DataScales
 from cgp.linalg import with_gradient
 from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.cholesky import nan_where_indefinite
-from cgp.training.parameters import FRACTION, POSITIVE, UNIT_DISK, Parameter
+from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
 
 _MOST_RADIUS = 1.4  # of the plane that is wound onto the unit disk, whose edge is at π/2
 _WIDTH = 2.0  # of the logarithm of a positive hyperparameter
@@ -219,8 +219,7 @@ def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, Weak
     starts = {id(p): start for p, start in values_from_data(gp, data)}
     priors = {}
     for name, parameter in coordinates.parameters.items():
-        bounded = (FRACTION.description, UNIT_DISK.description)
-        is_bounded = parameter.constraint.description in bounded
+        is_bounded = parameter.constraint.is_bounded
         is_weak_already = parameter is gp.noise_variance and gp.has_weak_prior
         if parameter.prior is None and not is_bounded and not is_weak_already:
             priors[name] = _prior_of(parameter, starts.get(id(parameter)), scales)
