@@ -404,6 +404,9 @@ REFUSALS = {
         "start must be a finite real number, got 1j"),
     "kernels.RationalQuadratic": (
         lambda: kernels.RationalQuadratic(alpha=0.0), ValueError, "alpha must be positive, got 0"),
+    "kernels.RelaxationTimes": (
+        lambda: kernels.RelaxationTimes(1.0, 0.5, 1.0).covariance([-1.0, 2.0]), ValueError,
+        "RelaxationTimes is over positive frequencies, got x = -1"),
     "kernels.Rotation": (lambda: Rotation(1j), TypeError, "frequency must be real, got 1j"),
     "kernels.Sum": (lambda: kernels.Sum([]), ValueError, "Sum needs at least one kernel, got none"),
     "kernels.Szego": (

@@ -232,6 +232,7 @@ KERNELS = {
     "Product": lambda: kernels.Product([kernels.RBF(1.5, 0.7), kernels.Rotation(0.3)]),
     "RandomWalk": lambda: kernels.RandomWalk(0.3, -1.0),
     "RationalQuadratic": lambda: kernels.RationalQuadratic(1.5, 0.7, 2.0),
+    "RelaxationTimes": lambda: kernels.RelaxationTimes(1.5, 0.7, reference=0.5),
     "Rotation": lambda: kernels.Rotation(0.3),
     "Sum": lambda: kernels.Sum([kernels.RBF(1.5, 0.7), kernels.Constant(0.4)]),
     "Szego": lambda: kernels.Szego(1.5, 0.7, real_response=True),
@@ -255,6 +256,8 @@ def second_moments(kernel):
     times = TIMES
     if isinstance(kernel, kernels.Levels):
         times = tf.range(kernel.levels, dtype=times.dtype)[:, None]
+    if isinstance(kernel, kernels.RelaxationTimes):
+        times = tf.exp(times)
     if kernel.outputs:
         times = tf.concat([times, tf.cast(tf.range(len(X))[:, None] % 2, times.dtype)], axis=1)
     points = times[:2]

@@ -13,6 +13,7 @@ from cgp.kernels.linear_sde import linear_sde
 from cgp.kernels.markov import Generator, MarkovForm
 from cgp.kernels.markov_approximation import MarkovApproximation
 from cgp.kernels.outputs import Coregionalized, Outputs
+from cgp.kernels.relaxation_times import RelaxationTimes
 from cgp.kernels.rotation import Rotation
 from cgp.kernels.stationary import (
     RBF,
@@ -54,6 +55,7 @@ __all__ = [
     "Product",
     "RandomWalk",
     "RationalQuadratic",
+    "RelaxationTimes",
     "Rotation",
     "Sum",
     "Szego",

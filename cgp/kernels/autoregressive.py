@@ -315,13 +315,13 @@ def _loop_over_powers(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
     return tf.while_loop(lambda k, *_: k <= limit, double, (tf.ones([], counts.dtype), *start))
 
 
-def step_or_none(step: float | None, name: str) -> float | None:
-    """Returns the spacing of a grid, positive, or None if it is left out, or raises an error."""
-    if step is None:
+def positive_or_none(value: float | None, name: str) -> float | None:
+    """Returns a positive number, or None if it is left out, or raises an error."""
+    if value is None:
         return None
-    if np.iscomplexobj(one_number(step, name)) or not 0.0 < step < np.inf:
-        raise ValueError(f"{name} must be a positive number, got {step!r}")
-    return float(step)
+    if np.iscomplexobj(one_number(value, name)) or not 0.0 < value < np.inf:
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
 
 
 def order_of(order: int, name: str) -> int:
@@ -376,7 +376,7 @@ class Autoregressive(OnGrid):
     reflections: Hyperparameter = Hyperparameter(
         UNIT_DISK, default=None, length=lambda kernel: kernel.order
     )
-    step: float | None = setting(step_or_none, default=None)
+    step: float | None = setting(positive_or_none, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """The starting values: reflections by Burg's method."""
@@ -508,7 +508,7 @@ class ARMA(OnGrid):
     ma_reflections: Hyperparameter = Hyperparameter(
         UNIT_DISK, default=None, length=lambda kernel: kernel.ma_order
     )
-    step: float | None = setting(step_or_none, default=None)
+    step: float | None = setting(positive_or_none, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """The starting values: reflections of the autoregression by Burg's method, others zero."""

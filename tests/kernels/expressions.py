@@ -19,6 +19,7 @@ from cgp.kernels import (
     Matern52,
     Periodic,
     RationalQuadratic,
+    RelaxationTimes,
     Rotation,
     Sum,
     Szego,
@@ -43,10 +44,13 @@ class Expression(NamedTuple):
     is_markov: bool = False
     step: float = 0.0
     """The spacing of the grid that x is on; 0 for any x."""
+    is_positive: bool = False
+    """Whether x must be positive."""
 
     def points(self, count, seed=0):
         """Points in the plane of the kernels' scales; the last repeats the first."""
         x = np.random.default_rng(seed).normal(size=(count, self.dimensions))
+        x = np.exp(x) if self.is_positive else x
         x = self.step * np.rint(x / self.step) if self.step else x
         x[-1] = x[0]
         return x
@@ -170,6 +174,16 @@ EXPRESSIONS = [
     Expression("szego behind a delay", 1,
                lambda d: Szego(1.7, 0.6, dtype=d) * Rotation(-0.7, dtype=d),
                proper(times(szego(1.7, 0.6), rotation(-0.7))), is_real=False),
+    Expression("relaxation times", 1,
+               lambda d: RelaxationTimes(1.7, 0.3, 0.5, dtype=d),
+               lambda a, b: reference.relaxation_times(a, b, 1.7, 0.3, 0.5),
+               is_proper=False, is_real=False, is_positive=True),
+    Expression("relaxation times behind a resistance", 1,
+               lambda d: WidelyLinear(Constant(0.4, dtype=d), 1.0)
+               + RelaxationTimes(1.7, 0.8, 0.5, dtype=d),
+               added(widely_linear(proper(lambda a, b: reference.constant(a, b, 0.4)), 1.0),
+                     lambda a, b: reference.relaxation_times(a, b, 1.7, 0.8, 0.5)),
+               is_proper=False, is_real=False, is_positive=True),
     Expression("delays that decay exponentially", 1,
                lambda d: ExponentialDelays(1.7, 0.3, dtype=d),
                proper(lambda a, b: reference.delay_profile(

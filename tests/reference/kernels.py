@@ -127,6 +127,28 @@ def szego(x1, x2, variance, decay):
     return _each_pair(k, x1, x2, complex)
 
 
+def relaxation_times(x1, x2, variance, exponent, reference):
+    """K and C of ∫ γ(τ)/(1 + i2πfτ) d log τ, E[γ γ'] ∝ τ^{2 exponent} δ, by the trapezoidal rule.
+
+    The integrand is analytic and decays at both ends, where the rule converges exponentially.
+    """
+    ends = 40.0 / (2 * exponent), 40.0 / (2 - 2 * exponent)
+    u = np.arange(-ends[0] - 10.0, ends[1] + 10.0, 0.04)
+
+    def integral(p, q):
+        return np.sum(np.exp(2 * exponent * u) / ((1 + p * np.exp(u)) * (1 + q * np.exp(u))))
+
+    unit = variance / integral(2j * np.pi * reference, -2j * np.pi * reference)
+
+    def moment(sign):
+        def k(a, b):
+            return unit * integral(2j * np.pi * a[0], sign * 2j * np.pi * b[0])
+
+        return _each_pair(k, x1, x2, complex)
+
+    return moment(-1), moment(+1)
+
+
 def delay_profile(x1, x2, profile, longest):
     """∫ p(τ) e^{−i2πτ(f − f')} dτ by Gauss-Legendre quadrature over 0 < τ < longest."""
     nodes, weights = np.polynomial.legendre.leggauss(400)
