@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cgp
-from cgp.comparison import _eligible, _folds, mixture, stacking
+from cgp.comparison import _eligible, _folds, mixture, shares
 from cgp.distributions import Marginals
 from cgp.kernels import (
     RBF,
@@ -130,20 +130,54 @@ def test_has_a_mixture_the_moments_of_its_draws():
     np.testing.assert_allclose(result.pseudo_variance[0], np.mean(deviation**2), atol=0.02)
 
 
-def test_are_stacking_weights_those_of_the_highest_density():
+def test_are_weights_by_standard_errors_below_the_best_and_by_simplicity():
     rng = np.random.default_rng(0)
-    densities = rng.normal(size=(3, 40)) + np.array([[0.0], [0.3], [-4.0]])
-    weights = stacking(densities)
-    np.testing.assert_allclose(weights.sum(), 1.0)
-    assert weights[2] < 0.01
+    densities = rng.normal(size=(4, 40)) + np.array([[0.0], [0.3], [-4.0], [0.1]])
+    effective = np.array([3.0, 9.0, 0.0, 20.0])
+    assert np.argmax(densities.sum(axis=1)) == 1
+    expected = []
+    for k in range(4):
+        below = [densities[1, i] - densities[k, i] for i in range(40)]
+        mean = sum(below) / 40
+        error_of_sum = 40 * np.sqrt(sum((b - mean) ** 2 for b in below) / 39 / 40)
+        likelihood = np.exp(-((40 * mean) ** 2) / (2 * (error_of_sum**2 + 1)))
+        expected.append(likelihood / (1 + effective[k]))
+    assert expected[2] < 1e-6  # and therefore left out
+    expected[2] = 0.0
+    weights = shares(densities, effective)
+    np.testing.assert_allclose(weights, np.array(expected) / sum(expected), rtol=1e-12)
+    np.testing.assert_allclose(shares(densities - 800.0, effective), weights, rtol=1e-9)
 
-    def score(w):
-        return np.mean(np.log(w @ np.exp(densities)))
 
-    grid = [(a, b, 1 - a - b) for a in np.linspace(0, 1, 51) for b in np.linspace(0, 1 - a, 51)]
-    assert score(weights) > max(score(np.array(w)) for w in grid) - 1e-6
-    np.testing.assert_allclose(stacking(densities - 800.0), weights, rtol=1e-6)
-    np.testing.assert_allclose(stacking(np.array([[0.0, 0.0], [-800.0, -900.0]])), [1.0, 0.0])
+def test_have_models_that_predict_the_same_weights_of_their_simplicity():
+    densities = np.random.default_rng(0).normal(size=40)
+    nearly = np.stack([densities, densities + 1e-9, densities])
+    np.testing.assert_allclose(shares(nearly, np.array([0.0, 1.0, 3.0])), [4 / 7, 2 / 7, 1 / 7])
+    sure = np.array([[0.0, 0.0], [-800.0, -900.0]])
+    np.testing.assert_array_equal(shares(sure, np.array([50.0, 0.0])), [1.0, 0.0])
+
+
+def test_are_effective_parameters_the_trace_from_targets_to_predictions():
+    x, z = smooth(20)
+    missing, known = np.arange(20) == 7, np.linspace(1e-4, 4e-3, 20)
+    models = {
+        "process": cgp.ExactGP(RBF()),
+        "line": cgp.ExactGP(Zero(), mean=cgp.means.Polynomial(1, marginalized=True)),
+        "learned line": cgp.ExactGP(Zero(), mean=cgp.means.Polynomial(1)),
+    }
+    arguments = {"missing": missing, "noise_variance": known, "folds": 2, "restarts": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of noise above the known: no line fits
+        result = cgp.compare(models, x, z, verbose=0, **arguments)
+    found = models["process"].parameters()
+    lag = np.subtract.outer(x[~missing], x[~missing])
+    k = found["rbf.variance"] * np.exp(-0.5 * (lag / found["rbf.lengthscale"]) ** 2)
+    to_predictions = k @ np.linalg.inv(k + np.diag(found["noise_variance"] + known[~missing]))
+    np.testing.assert_allclose(
+        result["process"].effective_parameters, np.trace(to_predictions), rtol=1e-6
+    )
+    for line in "line", "learned line":
+        np.testing.assert_allclose(result[line].effective_parameters, 2.0, rtol=1e-3)
 
 
 @pytest.mark.long

@@ -146,6 +146,8 @@ def decibels_behind(kind, seed):
 def test_is_the_mixture_near_the_best_model_of_hindsight():
     behind = np.array([decibels_behind(kind, seed) for kind in KINDS for seed in range(2)])
     mixture, best = behind.T
-    assert np.mean(mixture < 0.3) >= 0.7  # .85 in 40 problems of other seeds
-    assert mixture.max() < 3.0
+    # In 104 problems of other seeds .90, 1.3, .06 and .22, by stacking .81, 2.5 and .20.
+    assert np.mean(mixture < 0.3) >= 0.8
+    assert mixture.max() < 2.0
+    assert mixture.mean() < 0.15
     assert best.mean() < 0.5
