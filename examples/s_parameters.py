@@ -11,9 +11,9 @@ Rotation(...) + Constant()`; and a few poles times a delay in noise, `means.Rati
 pairs of them, `means.Rational(pairs, real_response=True)`, which need fewer points where the band
 begins near zero. `cgp.compare` fits all of them without other information than the data, leaves out
 a fifth of the learned points at a time, fits again, predicts these, and weighs the models by the
-predictive density and their effective parameters. The mixture predicts, with regions. An echo whose phase changes by more than
-half a turn between learned points is confused with an earlier one, which no cross-validation on
-those points can detect.
+predictive density and their effective parameters. The mixture predicts, with regions. An echo whose
+phase changes by more than half a turn between learned points is confused with an earlier one, which
+no cross-validation on those points can detect.
 
 Of seven S-parameters every fourth or every eighth point is learned, the others are held out: four
 reflections that were measured, a ring slot antenna from 75 to 110 GHz and open waveguides from 500
@@ -26,8 +26,8 @@ highest likelihood.
 
 Expect no tool of the trade to be good everywhere. A plain spline fails behind the line, and vector
 fitting behind the line and where there is noise. The mixture should be within half a decibel of the
-best of them, ahead in nearly half, and its 95 % regions to contain nine in ten
-points; all of them where there is no noise, as it assumes some at −100 dB.
+best of them, ahead in nearly half, and its 95 % regions to contain nine in ten points; all of them
+where there is no noise, as it assumes some at −100 dB.
 
 Run it with: python examples/s_parameters.py (some eight minutes)
 """

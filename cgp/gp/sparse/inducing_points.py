@@ -15,6 +15,8 @@ plus a little noise, for which the bound of `cgp.gp.sparse.bound` holds as it is
 variables linear in f (Lázaro-Gredilla & Figueiras-Vidal, NIPS 22, 2009).
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -75,6 +77,16 @@ class InducingPoints(Parameter):
             # Read past all tapes, which watch trainable variables.
             raw = tf.raw_ops.ReadVariableOp(resource=raw.handle, dtype=raw.dtype)
         return self.constrained(tf.convert_to_tensor(raw))
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """A context in which the points are not learned."""
+        was = self.variable.trainable
+        self.variable.trainable = False
+        try:
+            yield
+        finally:
+            self.variable.trainable = was
 
     def take_shape(self, shape: tuple[int, int]) -> bool:
         """Makes room for points `[m, D]`, not chosen yet; returns whether it was needed."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -211,17 +211,6 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         )
 
     @contextlib.contextmanager
-    def _inducing_held(self) -> Iterator[None]:
-        """A context in which inducing points are not learned."""
-        variable = self.inducing.variable
-        was = variable.trainable
-        variable.trainable = False
-        try:
-            yield
-        finally:
-            variable.trainable = was
-
-    @contextlib.contextmanager
     def approximation_held(self) -> Iterator[bool]:
         """A context in which L-BFGS leaves chosen inducing points where they are.
 
@@ -233,7 +222,7 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         if not (is_chosen and isinstance(self.optimizer, LBFGS)):
             yield False
             return
-        with self._inducing_held():
+        with self.inducing.held():
             yield True
 
     def prepare_again(self, data: Data) -> bool:
@@ -570,7 +559,7 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         self, verbose: int | str = "auto", *, name: str | None = None
     ) -> np.ndarray:
         """The covariance of the learned hyperparameters, as for `ExactGP`; from the bound."""
-        with self._inducing_held():
+        with self.inducing.held():
             return super().parameter_covariance(verbose, name=name)
 
     @property
@@ -628,6 +617,18 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         self.stream = Stream(self.cell, streams, self)
         self._has_streams.assign(True)
 
+    def _make_room_for(self, inducing: Any) -> None:
+        """Makes the weight of inducing points as large as an array of them."""
+        shape = np.shape(inducing)
+        if len(shape) == 2 and self.inducing.take_shape(shape):
+            self._forget_graphs()
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Sets the weights, in the order of `get_weights`, of as many inducing points as these."""
+        by_weight = dict(zip(map(id, self.weights), weights, strict=False))
+        self._make_room_for(by_weight.get(id(self.inducing.variable)))
+        super().set_weights(weights)
+
     def save_own_variables(self, store: Any) -> None:
         """Saves the weights, the data, and the number of streams, for a model without any."""
         super().save_own_variables(store)
@@ -638,9 +639,7 @@ class SparseGP(RunsOnline, MaximumLikelihoodGP):
         """Loads the weights, as many inducing points as there are, and the data of a file."""
         number = [id(v) for v in saved_variables(self)].index(id(self.inducing.variable))
         if str(number) in store:
-            shape = np.shape(store[str(number)])
-            if len(shape) == 2 and self.inducing.take_shape(shape):
-                self._forget_graphs()
+            self._make_room_for(store[str(number)])
         if self.stream is None and "streams" in store:
             self._make_room(int(np.asarray(store["streams"])[0]) or None)
         self._load_state(store, super().load_own_variables)

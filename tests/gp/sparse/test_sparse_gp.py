@@ -229,6 +229,29 @@ def test_does_a_comparison_count_hyperparameters_alone():
     assert scores["sparse"].parameters == 5
 
 
+def test_do_weights_of_another_number_of_points_find_room():
+    gp, other = conditioned(), conditioned(inducing=20)
+    expected = other.predict(X_NEW)
+    weights = other.get_weights()
+    for process in (gp, other):
+        process.set_weights(weights)
+        process.condition(*plane())
+        assert process.inducing.numpy().shape == (20, 2)
+        for name, moment in process.predict(X_NEW).items():
+            np.testing.assert_array_equal(moment, expected[name])
+    with pytest.raises(ValueError, match="weight"):
+        gp.set_weights(weights[:-1])
+
+
+def test_does_a_comparison_take_fewer_data_than_inducing_points():
+    x, z = plane(n=40)
+    models = {"sparse": cgp.SparseGP(kernel(), fixed="inducing"), "exact": cgp.ExactGP(kernel())}
+    result = cgp.compare(models, x, z, folds=2, restarts=1, verbose=0)
+    errors = [scores.cv_error_db for scores in result.values()]
+    assert errors[0] == pytest.approx(errors[1], abs=1.0)  # dB; its optima are less sharp
+    assert models["sparse"].inducing.numpy().shape == (40, 2)
+
+
 def test_is_the_loss_of_a_call_that_of_the_bound():
     x, z = plane(60)
     gp = conditioned()
