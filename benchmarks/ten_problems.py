@@ -108,7 +108,8 @@ def vlbi_gains(seed):
         flagged[begin : begin + rng.integers(4, 16)] = True
     at, z = t[~flagged], np.log(z[~flagged])
     z.imag = np.unwrap(z.imag)
-    noise = stated[~flagged] / np.exp(2 * z.real)
+    # Over one modulus: over that of each sample, those that noise makes large would weigh more.
+    noise = stated[~flagged] / np.exp(2 * np.median(z.real))
 
     settings = [("spline", a) for a in 10.0 ** np.arange(0, 10)]
     settings += [("window", w) for w in (6.0, 10.0, 15.0, 25.0, 40.0, 60.0, 100.0, 200.0, 400.0)]
