@@ -30,6 +30,12 @@ from cgp.linalg.arguments import as_complex, squared_modulus
 _ROWS = 16  # of missing samples, whose correlations are computed at once
 
 
+def condition_number(process: SignalPlusNoise, data: Data) -> tf.Tensor:
+    """A bound of the condition number of the covariance of a line: sums of rows over the noise."""
+    sizes = tf.abs(process.covariance(data)[0, :, 0])
+    return 2.0 * tf.reduce_sum(sizes) / process.learned_noise_variance()
+
+
 class LineCovariance:
     """The covariance of the samples of a line that are not missing, by its inverse.
 

@@ -29,7 +29,7 @@ from cgp.kernels.points import as_array, coordinate
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
 from cgp.observations import as_observations, check_same_labels
-from cgp.training.hyperparameters import Hyperparameter, declared, one_number, setting
+from cgp.training.hyperparameters import Hyperparameter, declared, positive_or_none, setting
 from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
 from cgp.training.saving import check_size
 
@@ -211,6 +211,7 @@ class OnGrid(Kernel):
         counts, off = self._counts(lag)
         # The points of a grid have few different lags.
         different, index = tf.unique(tf.reshape(tf.abs(counts), [-1]))
+        different = tf.stop_gradient(different)  # for tf.unique has no gradient
         C, _, h = self.lattice()
         start = tf.math.conj(h)
 
@@ -313,15 +314,6 @@ def _loop_over_powers(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
     """Loops over the powers of two up to the largest count; `double` takes the power first."""
     limit = tf.reduce_max(counts)
     return tf.while_loop(lambda k, *_: k <= limit, double, (tf.ones([], counts.dtype), *start))
-
-
-def positive_or_none(value: float | None, name: str) -> float | None:
-    """Returns a positive number, or None if it is left out, or raises an error."""
-    if value is None:
-        return None
-    if np.iscomplexobj(one_number(value, name)) or not 0.0 < value < np.inf:
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
-    return float(value)
 
 
 def order_of(order: int, name: str) -> int:

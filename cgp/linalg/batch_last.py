@@ -10,6 +10,7 @@ columns are taken apart by one `tf.unstack` or `tf.split`.
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +21,7 @@ from cgp.linalg.gradients import with_gradient
 # A row counts as linearly dependent on the rows above it where its remainder is below this many
 # times the rounding of its length.
 _ROUNDING = 4.0
+_MOST_UNROLLED = 8  # columns of a factor, beyond which tracing takes longer than a loop
 
 
 def to_last(a: tf.Tensor, event_rank: int, batch: tf.Tensor) -> tf.Tensor:
@@ -134,19 +136,36 @@ def cholesky(a: tf.Tensor) -> tf.Tensor:
     n = a.shape[0]
     eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
     rows = np.arange(n).reshape([n] + [1] * (a.shape.rank - 2))
-    negligible = [_ROUNDING * n * eps * tf.math.real(a[j, j]) for j in range(n)]
-    least = -(eps**0.5) * tf.reduce_max(tf.stack([tf.math.real(a[j, j]) for j in range(n)]), axis=0)
-    columns = []
-    for j in range(n):
+    diagonal = tf.stack([tf.math.real(a[j, j]) for j in range(n)])
+    negligible = _ROUNDING * n * eps * diagonal
+    least = -(eps**0.5) * tf.reduce_max(diagonal, axis=0)
+
+    def eliminated(j: Any, a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Column j of the factor, and what remains of the matrix without it."""
         pivot = tf.math.real(a[j, j])
         sound = pivot > negligible[j]
         inverse = tf.where(sound, 1.0 / tf.sqrt(tf.where(sound, pivot, 1.0)), 0.0)
         inverse = tf.where(pivot >= least, inverse, np.nan)  # indefinite
         column = a[:, j] * real_as(inverse, a.dtype)
         column = tf.where(rows >= j, column, tf.zeros_like(column))
-        columns.append(column)
-        a = a - outer(column, column)
-    return tf.stack(columns, axis=1)
+        return column, a - outer(column, column)
+
+    columns: Any
+    if n <= _MOST_UNROLLED:
+        columns = []
+        for j in range(n):
+            column, a = eliminated(j, a)
+            columns.append(column)
+        return tf.stack(columns, axis=1)
+
+    def eliminate(j: tf.Tensor, a: tf.Tensor, columns: Any) -> tuple[tf.Tensor, tf.Tensor, Any]:
+        column, a = eliminated(j, a)
+        return j + 1, a, columns.write(j, column)
+
+    columns = tf.TensorArray(a.dtype, n, element_shape=a.shape[1:])
+    start = (tf.constant(0), a, columns)
+    *_, columns = tf.while_loop(lambda j, *_: j < n, eliminate, start)
+    return tf.experimental.numpy.moveaxis(columns.stack(), 0, 1)
 
 
 def with_factor_gradient(chol: tf.Tensor, a: tf.Tensor) -> tf.Tensor:

@@ -99,6 +99,27 @@ def test_is_the_loss_of_a_short_line_that_of_the_filter(missing, monkeypatch):
     np.testing.assert_allclose(gradient, expected[1], rtol=1e-8, atol=1e-11)
 
 
+def test_is_the_loss_of_a_line_in_little_noise_that_of_the_filter(monkeypatch):
+    reflections = 0.98 * np.exp(1j * np.arange(8.0))
+    z = simulated(levinson(tf.constant(reflections)).coefficients.numpy(), (), 1e-8, 300)
+
+    def loss():
+        gp = cgp.StateSpaceGP(Autoregressive(8, 1.0, reflections, step=1.0), 1e-12)
+        batch = gp.training_batch(gp.data_of(np.arange(300.0), z))
+        objective = Objective(gp, batch)
+        return batch[0].on_line is not None, *objective(objective.start)
+
+    has_line, value, gradient = loss()
+    monkeypatch.setattr(collapsing, "_LARGEST_CONDITION_NUMBER", np.inf)
+    _, _, of_toeplitz = loss()
+    monkeypatch.setattr(collapsing, "as_line", lambda data: data)
+    is_filtered, *expected = loss()
+    assert (has_line, is_filtered) == (True, False)
+    assert value == pytest.approx(expected[0], rel=1e-12)
+    np.testing.assert_allclose(gradient, expected[1], rtol=1e-9)
+    assert np.abs(of_toeplitz - expected[1]).max() > 1e-4 * np.abs(expected[1]).max()
+
+
 def test_are_few_states_filtered_rather_than_a_line():
     gp = cgp.StateSpaceGP(Autoregressive(7, 2.0, REFLECTIONS[:7], step=1.0), 0.05)
     matern = cgp.StateSpaceGP(cgp.kernels.Matern32(1.0, 3.0), 0.05)

@@ -31,7 +31,8 @@ from cgp.kernels.outputs import Coregionalized, Outputs
 from cgp.linalg.arguments import as_complex, is_nan, nan, squared_modulus
 from cgp.statespace import filtering
 
-_SAMPLES_PER_CUBED_STATE = 1.0  # of a line, up to which it costs less than a filter
+_SAMPLES_PER_CUBED_STATE = 1.0  # up to as many a line costs less than a filter
+_LARGEST_CONDITION_NUMBER = 1e9  # above, a line search ends in the rounding of a Toeplitz gradient
 
 
 class Collapsed(NamedTuple):
@@ -65,7 +66,11 @@ def on_line_if_short(data: Data, process: SignalPlusNoise, kernel: Kernel) -> Da
 def log_likelihood(process: SignalPlusNoise, data: Data, parallel: bool) -> tf.Tensor:
     """The log likelihood of each series, `[B]`: on a line, by a compiled op, or by a filter."""
     if data.on_line is not None:
-        return line.log_likelihood(process, data)
+        return tf.cond(
+            line.condition_number(process, data) < _LARGEST_CONDITION_NUMBER,
+            lambda: line.log_likelihood(process, data),
+            lambda: log_likelihood(process, data._replace(line=None), parallel),
+        )
     native = None if parallel else native_likelihood.log_likelihood(process, data)
     if native is not None:
         return native
