@@ -44,6 +44,7 @@ from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
 
 _MOST_RADIUS = 1.4  # of the plane that is wound onto the unit disk, whose edge is at π/2
 _WIDTH = 2.0  # of the logarithm of a positive hyperparameter
+_NEAR = 2.0  # widths from the center of a weak prior
 
 
 class Coordinates:
@@ -102,6 +103,19 @@ class Coordinates:
             plane = point[self.of_parameter(parameter)].reshape(-1, 2)  # a view
             radius = np.hypot(*np.moveaxis(plane, -1, 0))
             plane *= (np.minimum(radius, _MOST_RADIUS) / np.where(radius > 0, radius, 1.0))[:, None]
+        return point
+
+    def near_priors(self, point: np.ndarray, weak: dict[str, "WeakPrior"]) -> np.ndarray:
+        """A point `[P]` whose positive values are within some widths of their weak priors."""
+        point = point.copy()
+        for name, prior in weak.items():
+            parameter = self.parameters[name]
+            if prior.is_of_log:
+                center, reach = np.asarray(prior.center), _NEAR * np.asarray(prior.width)
+                place = self.of_parameter(parameter)
+                logarithm = np.log(np.asarray(parameter.constrained(point[place])))
+                inside = np.clip(logarithm.reshape(center.shape), center - reach, center + reach)
+                point[place] = np.ravel(parameter.raw(np.exp(inside)))
         return point
 
     def split(self, point: tf.Tensor) -> list[tf.Tensor]:

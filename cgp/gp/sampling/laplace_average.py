@@ -75,19 +75,24 @@ def weighted_points(gp: Any, sampler: Sampler) -> WeightedPoints:
             return np.inf, np.zeros_like(point)
         return -float(density), -np.asarray(gradient, float)
 
-    # The priors move the maximum, far where a likelihood rises as a variance goes to zero.
+    # The priors move the maximum, far where a likelihood rises as a variance goes to zero: there a
+    # line search meets points without a value, and ends where it begins.
     start = coordinates.inside_bounds().astype(float)
+    start = min(start, coordinates.near_priors(start, weak), key=lambda point: loss(point)[0])
     center = minimize(loss, start, jac=True, method="L-BFGS-B").x
     curvature = hessian(lambda point: -evaluated(point)[1], center)
+    no_value = ValueError(
+        "the likelihood has no value about the present hyperparameters: fit to convergence "
+        "first, or give priors to those that the data do not determine"
+    )
+    if not np.isfinite(curvature).all():
+        raise no_value
     eigenvalues, axes = np.linalg.eigh(curvature)
     factor = axes / np.sqrt(np.maximum(eigenvalues, _LEAST_CURVATURE))
     points = center + np.sqrt(coordinates.size) * simplex(coordinates.size) @ factor.T
     log_density = np.nan_to_num(evaluated(points)[0], nan=-np.inf)
     if not np.isfinite(log_density).any():
-        raise ValueError(
-            "the likelihood has no value about the present hyperparameters: fit to convergence "
-            "first, or give priors to those that the data do not determine"
-        )
+        raise no_value
     weights = np.exp(log_density - log_density.max())
     return WeightedPoints(points, weights / weights.sum())
 

@@ -87,6 +87,19 @@ def test_follows_the_average_the_hyperparameters():
     assert gp.posterior([20.2], uncertain=True).variance().numpy() != before
 
 
+def test_leaves_the_average_a_place_where_the_likelihood_is_flat():
+    x, z = series(3, 30, Matern12(1.0, 4.0))
+    gp = cgp.ExactGP(Matern12() + Matern32())
+    gp.fit(x, z, verbose=0)
+    expected = gp.posterior(x, uncertain=True)
+    variance, lengthscale = gp.kernel.parts[1].variance, gp.kernel.parts[1].lengthscale
+    variance.assign(1e-28)  # as a fit leaves a term that the data do not show
+    lengthscale.assign(1e13)
+    found = gp.posterior(x, uncertain=True)
+    np.testing.assert_allclose(found.variance(), expected.variance(), rtol=1e-3)
+    np.testing.assert_allclose(found.mean(), expected.mean(), atol=1e-3)
+
+
 def test_follows_the_average_weights_that_are_not_learned():
     x, z = series(1, 40)
     mean = cgp.means.Constant(0.0, fixed="value")
