@@ -241,7 +241,8 @@ def compare(
         - effective: how many parameters a linear regression as flexible as the fit has, these
           coefficients included.
         - CV density: the mean log predictive density of targets left out of a fit, in nats, the
-          higher, the better; CV error: their squared error over their power, in decibels; in 95 %
+          higher, the better (its level follows the unit of z: differences count); CV error: their
+          squared error over their power, in decibels, the noise of the targets included; in 95 %
           region: how many of them are inside theirs; error / predicted: the mean of squared errors
           over predicted variances, 1 where these are right.
         - LOO density: the same of each target given all others, without another fit; for an

@@ -327,9 +327,10 @@ class ExactGP(MaximumLikelihoodGP):
                 its terms; its process is predicted, without the mean. None for the whole signal.
             uncertain: Whether hyperparameters are uncertain too. The posterior is then averaged
                 over them by Laplace's approximation, at the maximum with weak priors that is
-                nearest to the values of a fit (see `cgp.gp.sampling.laplace_average`): for few
-                data, a hundred or less, whose regions are too narrow otherwise. The first call
-                takes some tens of evaluations of the gradient. Not for a part.
+                nearest to the present values, which it moves to even where they were not fitted;
+                fixed ones stay (see `cgp.gp.sampling.laplace_average`). For few data, a hundred or
+                less, or much noise, where regions are too narrow otherwise. The first call takes
+                some tens of evaluations of the gradient. Not for a part.
 
         Returns:
             A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,

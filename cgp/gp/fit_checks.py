@@ -20,15 +20,19 @@ from cgp.gp.starts import (
 from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.functionals import check_functional
+from cgp.kernels.improper import Conjugate
+from cgp.kernels.relaxation_times import RelaxationTimes
 from cgp.kernels.stationary import Stationary
 from cgp.kernels.white import White
-from cgp.training.parameters import FRACTION, UNIT_DISK
+from cgp.training.parameters import UNIT_DISK
 
 _SHORT = 0.2  # of the spacing of x: neighbours then have a correlation below a hundredth
 _LONG = 1000.0  # spans of x: the signal is then constant over them
 _NO_NOISE = 3e-8  # of the mean square of z, without an offset
 _NO_CORRELATION = 0.01
 _EDGE = 0.9999  # of the unit disk
+_END = 0.999  # of an interval
+_POSITIVE = 0.8  # of imaginary parts, more than inductances in series and noise explain
 _LONG_ENOUGH = 10  # samples of a series, whose power then tells its variance
 _UNLIKE = 10.0  # powers of series of one process, by more than chance
 _OTHER_UNIT = 100.0  # amplitude of an output over that of another
@@ -64,6 +68,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
     suspicions = [
         *_of_vanished(gp, data, vanished),
         *_of_lengthscales(gp, scales, vanished),
+        *_of_opposite_sign(gp, data),
         *_of_edges(gp, data, scales),
         *_of_powers(gp, data),
         *suspicions_of_stretches(gp, data),
@@ -221,6 +226,20 @@ def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> lis
     return suspicions
 
 
+def _of_opposite_sign(gp: Any, data: Data) -> list[str]:
+    """Of responses whose imaginary part is positive, where relaxations make it negative."""
+    kinds = {type(kernel) for kernel in gp.kernel.walk()}
+    z = data.z.numpy()
+    share = np.mean(z[~np.isnan(z)].imag > 0.0)
+    if RelaxationTimes not in kinds or Conjugate in kinds or share < _POSITIVE:
+        return []
+    return [
+        f"the imaginary part of z is positive in {share:.0%} of the samples, and that of an "
+        "impedance which relaxes is negative, where waves are e^{+iωt}: tables often have -Im(Z). "
+        "Fit conj(z), or 1/z if it is an admittance"
+    ]
+
+
 def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     suspicions = []
     variances = np.ravel(gp.noise_variance.numpy())
@@ -256,12 +275,15 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
                 f"{name} has run to the edge of the unit disk, where its error is not normal: fix "
                 "it there, or take a model without it"
             )
-        is_share = parameter.constraint.description == FRACTION.description
-        share = parameter.numpy()
-        if is_share and not parameter.fixed and (np.min(share) < 1e-3 or np.max(share) > 0.999):
+        if parameter.constraint.ends is None or parameter.fixed:
+            continue
+        lowest, highest = parameter.constraint.ends
+        shares = (parameter.numpy() - lowest) / (highest - lowest)
+        if np.min(shares) < 1.0 - _END or np.max(shares) > _END:
             suspicions.append(
-                f"{name} = {share:.3g} has run to the edge of its range, from 0 to 1: one of the "
-                "two parts is not needed"
+                f"{name} = {parameter} is at an end of its range, from {lowest:g} to {highest:g}, "
+                "where it is not learned and has no standard error: the data want a model without "
+                "it, or lack a term of their own in this one"
             )
     return suspicions
 

@@ -14,12 +14,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels.autoregressive import positive_or_none
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.hyperparameters import Hyperparameter, declared, setting
+from cgp.training.hyperparameters import Hyperparameter, declared, positive_or_none, setting
 from cgp.training.parameters import POSITIVE, Parameter, between
 
 # Nearer to 0 or 1 the process is, but for rounding, one of variance without bound: a constant or a
@@ -40,16 +39,20 @@ class RelaxationTimes(Kernel):
         pseudo-covariance  s (p^b − q^b)/(p − q),  q = +i2πf2,
 
     and s such that `E|Z|² = variance · (f/reference)^{−2 exponent}`: the size over frequency is
-    that of a constant-phase element of this exponent, 0 for a resistance, 1/2 for diffusion and 1
-    for a capacitance. As γ is real, Z is improper: its phases are around that of the element.
+    that of a constant-phase element of this exponent: near 0 a resistance, 1/2 diffusion, near 1 a
+    capacitance. As γ is real, Z is improper: its phases are around that of the element.
 
-    A resistance in series is a real constant, `WidelyLinear(Constant(), 1.0, fixed="coefficient")`.
+    A resistance in series is a real constant, `WidelyLinear(Constant(), 1.0, fixed="coefficient")`,
+    which `gp.posterior(x, part=...)` estimates. With the inductance of leads both are coefficients
+    of a mean, `cgp.means.Polynomial(1, scale=f_max)`: resistance and `2πi f_max inductance`.
+    The imaginary part of Z is negative where it relaxes (e^{+iωt}), and a fit warns of z whose
+    imaginary part is positive. The inducing points of a `SparseGP` should be fixed.
 
     Args:
         variance: `E|Z|²` at the reference frequency, positive; in squared units of Z.
         exponent: Of the modulus over frequency, `|Z| ∝ f^{−exponent}`, between 0.01 and 0.99.
         reference: A frequency, positive, in units of x; left out, it is the geometric mean of the
-            frequencies of the first fit.
+            different frequencies of the first fit.
         fixed, priors, name, dtype: As for `RBF`.
 
     Raises:
@@ -139,7 +142,8 @@ class RelaxationTimes(Kernel):
         if tf.executing_eagerly() and not bool(tf.reduce_all(x > 0.0)):
             raise ValueError(
                 f"{type(self).__name__} is over positive frequencies, got x = "
-                f"{float(tf.reduce_min(x)):.6g}: give them as they are, not their logarithms"
+                f"{float(tf.reduce_min(x)):.6g}: leave out zero, and give frequencies as they are, "
+                "not their logarithms"
             )
         return tf.math.log(x[..., 0])
 

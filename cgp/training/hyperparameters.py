@@ -46,6 +46,15 @@ def one_number(value: ArrayLike, name: str, or_vector: bool = False) -> ArrayLik
     return value
 
 
+def positive_or_none(value: float | None, name: str) -> float | None:
+    """Returns a positive number, or None if it is left out, or raises an error."""
+    if value is None:
+        return None
+    if np.iscomplexobj(one_number(value, name)) or not 0.0 < value < np.inf:
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
+
+
 @dataclass(frozen=True)
 class Hyperparameter:
     """The declaration of a hyperparameter, one number, in the body of a class under `declared`.

@@ -41,6 +41,8 @@ class Constraint(NamedTuple):
     """The log of the Jacobian determinant of `forward`, for densities; None if it is not known."""
     is_bounded: bool = False
     """Whether the set is bounded, so that a density that is flat over it is proper."""
+    ends: tuple[float, float] | None = None
+    """The ends of an interval; None for another set."""
 
 
 def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
@@ -118,11 +120,12 @@ FRACTION = Constraint(
     placeholder=0.2,
     log_jacobian=lambda raw: tf.math.log_sigmoid(raw) + tf.math.log_sigmoid(-raw),
     is_bounded=True,
+    ends=(0.0, 1.0),
 )
 
 
 def between(lowest: float, highest: float) -> Constraint:
-    """Numbers from `lowest` to `highest`; an optimum at an end is one that training can reach."""
+    """Numbers from `lowest` to `highest`; training comes near to an end, but does not leave one."""
 
     def inverse(value: np.ndarray) -> np.ndarray:
         rounding = np.finfo(value.dtype).eps
@@ -140,6 +143,7 @@ def between(lowest: float, highest: float) -> Constraint:
             math.log(highest - lowest) + tf.math.log_sigmoid(raw) + tf.math.log_sigmoid(-raw)
         ),
         is_bounded=True,
+        ends=(lowest, highest),
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import cgp
+from cgp.gp.sampling.density import weak_priors
 from cgp.kernels import Autoregressive, Constant, Matern52, RelaxationTimes, WidelyLinear
 from tests.reference.kernels import relaxation_times
 
@@ -197,3 +198,33 @@ def test_what_does_not_make_sense_is_refused():
         kernel * cgp.kernels.Rotation(-1.0)
     in_graph = tf.function(lambda x: kernel.covariance(x))(tf.constant([-1.0, 1.0], tf.float64))
     np.testing.assert_array_equal(np.isnan(in_graph.numpy()), [[True, True], [True, False]])
+
+
+def test_is_a_response_of_the_other_sign_told():
+    f = np.geomspace(0.1, 1e3, 40)
+    z = 1.0 + 2.0 / (1.0 + 2j * np.pi * f * 0.01) + 0.003j * np.cos(np.arange(40))
+    gp = cgp.ExactGP(resistance() + RelaxationTimes(), noise_fraction=None)
+    with pytest.warns(RuntimeWarning, match=r"is positive in \d+% of the samples.*Fit conj"):
+        gp.fit(f, z.conj(), epochs=1, verbose=0)
+    gp = cgp.ExactGP(resistance() + RelaxationTimes(), noise_fraction=None)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*the imaginary part of z")
+        gp.fit(f, z, epochs=1, verbose=0)
+
+
+@pytest.mark.parametrize("given", [None, 0.01])
+def test_is_an_exponent_at_an_end_told(given):
+    f = np.geomspace(0.1, 1e3, 60)
+    noise = np.random.default_rng(3).normal(size=(60, 2)) @ [1.0, 1j]
+    z = 1.0 / (2j * np.pi * f) if given is None else 2.0 / (1.0 + 2j * np.pi * f * 0.01)
+    gp = cgp.ExactGP(RelaxationTimes(exponent=given), noise_fraction=None)
+    with pytest.warns(RuntimeWarning, match=r"exponent = 0\.\d+ is at an end of its range"):
+        gp.fit(f, z + 0.005 * np.abs(z) * noise, verbose=0)
+
+
+def test_has_an_exponent_no_weak_prior():
+    f = np.geomspace(0.1, 1e3, 20)
+    gp = cgp.ExactGP(RelaxationTimes(1.0, 0.5), 1e-3)
+    gp.fit(f, 1.0 / (1.0 + 2j * np.pi * f), epochs=1, verbose=0)
+    priors = weak_priors(gp, gp._sampler().coordinates, gp.stored_data())
+    assert priors.keys() == {"noise_variance", "relaxationtimes.variance"}
