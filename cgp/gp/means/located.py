@@ -59,7 +59,7 @@ class FitRecords:
             a = np.asarray(arrays[name], float)
             if name in self._complex:
                 a = a[..., 0] + 1j * a[..., 1]
-            estimates[name] = a if a.ndim else float(a)
+            estimates[name] = a if a.ndim else a.item()
         self._records = [(np.asarray(arrays["located"]), self._kind(**estimates))]
 
 

@@ -1,4 +1,4 @@
-"""Standard errors of located poles, of their residues and of the delay.
+"""Standard errors of located poles, their residues and delay, and where they are not passive.
 
 Least squares estimates in white noise have the covariance `variance (JᵀJ)⁻¹`, J being the
 derivative of the model by its unknowns at the optimum: the inverse of the Gauss-Newton information
@@ -8,10 +8,13 @@ derivative of the model by its unknowns at the optimum: the inverse of the Gauss
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import eigvals
 
 from cgp.gp.means.vector_fitting import Arrangement, PolesAndDelay
 
-COMPLEX_FIELDS = ("poles", "pole_errors", "residues", "residue_errors")
+COMPLEX_FIELDS = ("poles", "pole_errors", "residues", "residue_errors", "constant")
+_ROUNDING = 1e-9  # of a modulus of 1
+_INFINITE = 1e8  # times the distances of the poles, of an eigenvalue
 _SINGULAR = 1e-10  # of columns of unit length, in their triangular factor
 
 
@@ -40,6 +43,9 @@ class PolesWithErrors(NamedTuple):
     quality_factor_errors: np.ndarray
     delay: float
     delay_error: float
+    constant: np.ndarray | complex
+    """The limit of the response far from all poles, without its delay, complex; of B > 1 series
+    `[B]`."""
 
 
 class Axis(NamedTuple):
@@ -48,6 +54,10 @@ class Axis(NamedTuple):
     middle: float
     span: float
     size: float
+
+    def turn(self, delay: float) -> complex:
+        """What a delay, in units of the axis, turns residues and constant by, f counted from 0."""
+        return np.exp(2j * np.pi * delay * self.middle / self.span)
 
 
 def with_errors(
@@ -101,6 +111,7 @@ def with_errors(
         np.sqrt(variance),
         float(located.delay) / axis.span,
         float(np.sqrt(covariance[-1, -1])) / axis.span,
+        axis.size * axis.turn(located.delay) * model.constants[only],
     )
 
 
@@ -112,7 +123,7 @@ def _residues_with_errors(
     `of_series` are the covariances of residues and delay. The delay turns residues with the middle
     of the axis, from which x is counted.
     """
-    scale = axis.span * axis.size * np.exp(2j * np.pi * delay * axis.middle / axis.span)
+    scale = axis.span * axis.size * axis.turn(delay)
     residues, errors = scale * model.residues, np.zeros(model.residues.shape, complex)
     order = residues.shape[1]
     for b, covariance in enumerate(of_series):
@@ -150,10 +161,12 @@ class _LeastSquares:
         rows = _rows(self.z)
         self.residual = rows - self.q @ (self.q.T @ rows)
         self.residues = np.full((len(z), len(poles)), np.nan * (1 + 1j))
+        self.constants = np.full(len(z), np.nan * (1 + 1j))
         if not self.is_singular:
             coefficients = np.linalg.solve(self.r, self.q.T @ rows) / self.lengths[:, None]
             re, im = np.split(coefficients[: 2 * len(poles)].T, 2, axis=1)
             self.residues = re + 1j * im
+            self.constants = np.array([1.0, 1j])[: len(constants)] @ coefficients[2 * len(poles) :]
 
     def _terms(self, coefficients: np.ndarray, power: int) -> np.ndarray:
         """The terms `coefficient/(s − pole)ᵏ`, with those of the conjugates if there are such."""
@@ -219,3 +232,41 @@ def _rows(a: np.ndarray) -> np.ndarray:
 def _complex(rows: np.ndarray) -> np.ndarray:
     re, im = np.split(rows, 2)
     return re + 1j * im
+
+
+def bands_above_one(poles: np.ndarray, residues: np.ndarray, constant: complex) -> np.ndarray:
+    """The bands of angular frequency ω where |r(iω)| > 1, in order, `[K, 2]`; ends may be infinite.
+
+    With `r(s) = d + Σ c_k / (s − p_k)`, A the diagonal matrix of poles and b a column of ones, the
+    modulus is 1 at s = iω where the pencil
+
+        [ A − s    0        b    0   ]
+        [ 0     −Aᴴ − s     0   −cᴴ  ]
+        [ c        0        d   −1   ]
+        [ 0        bᴴ      −1   dᴴ   ]
+
+    is singular (Boyd, Balakrishnan & Kabamba, Math. Control Signals Systems 2, 1989; as a pencil it
+    takes |d| = 1 too). Between neighbouring eigenvalues the modulus is on one side of 1.
+
+    Poles and residues are `[n]`, in the same unit as ω.
+    """
+    n = len(poles)
+    middle = np.mean(poles.imag) if n else 0.0
+    unit = max(np.max(np.abs(poles - 1j * middle), initial=0.0), 1e-300)
+    poles, residues = (poles - 1j * middle) / unit, residues / unit
+    pencil = np.zeros((2 * n + 2,) * 2, complex)
+    pencil[:n, :n], pencil[n : 2 * n, n : 2 * n] = np.diag(poles), -np.diag(poles.conj())
+    pencil[:n, -2] = pencil[-1, n : 2 * n] = 1.0
+    pencil[-2, :n], pencil[n : 2 * n, -1] = residues, -residues.conj()
+    pencil[-2:, -2:] = [[constant, -1.0], [-1.0, np.conj(constant)]]
+    eigenvalues = eigvals(pencil, np.diag([1.0] * (2 * n) + [0.0, 0.0]))
+    breaks = eigenvalues.imag[np.abs(eigenvalues) < _INFINITE]
+    ends = np.concatenate([[-np.inf], np.unique(breaks if breaks.size else 0.0), [np.inf]])
+    # A point of each band, at most one unit from its end nearest to the poles.
+    steps = np.minimum(0.5 * np.diff(ends), 1.0)
+    is_left = np.abs(ends[:-1]) > np.abs(ends[1:])
+    between = np.where(is_left, ends[1:] - steps, ends[:-1] + steps)
+    r = constant + np.sum(residues / (1j * between[:, None] - poles), axis=1)
+    is_above = np.concatenate([[False], np.abs(r) > 1.0 + _ROUNDING, [False]])
+    begins, stops = (np.flatnonzero(np.diff(is_above.astype(int)) == step) for step in (1, -1))
+    return middle + unit * np.stack([ends[begins], ends[stops]], axis=1)

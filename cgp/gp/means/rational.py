@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from cgp.gp.means.base import rows_of, whole_number
 from cgp.gp.means.located import FitRecords, LocatedMean
-from cgp.gp.means.pole_errors import COMPLEX_FIELDS, Axis, PolesWithErrors, with_errors
+from cgp.gp.means.pole_errors import (
+    COMPLEX_FIELDS,
+    Axis,
+    PolesWithErrors,
+    bands_above_one,
+    with_errors,
+)
 from cgp.gp.means.vector_fitting import (
     Arrangement,
     ConjugatePairs,
@@ -139,7 +145,8 @@ class Rational(LocatedMean):
         A named tuple of arrays `[order]`, of a conjugate pair the pole above zero: `poles`,
         `residues` (`[B, order]` of B > 1 series), `frequencies` `Im(pole)/2π`, `bandwidths`
         `−Re(pole)/π` at half of the power, `quality_factors`, their ratio, for which f has to be
-        the frequency itself, and `delay`; beside each its standard error, `pole_errors` and so on.
+        the frequency itself, and `delay`; beside each its standard error, `pole_errors` and so on;
+        and `constant`, `[B]` of B > 1 series.
         That of a complex number is complex: the error of the real part, and of the imaginary part.
 
         They are those of nonlinear least squares in white noise, from the Gauss-Newton information
@@ -177,6 +184,42 @@ class Rational(LocatedMean):
                 stacklevel=2,
             )
         return estimates
+
+    def passivity_violations(self) -> np.ndarray | list[np.ndarray]:
+        """The bands of frequency where the modulus of the response is above 1.
+
+        A passive device has scattering parameters of at most 1 at all frequencies, measured or not.
+        The response is that of the poles, residues and constant of
+        least squares, as the last `fit` located them, without a process beside them.
+
+        Returns:
+            Bands `[K, 2]` in units of f, in order, none for a passive response; ends may be
+            infinite, and are from 0 on if the response is real. Of B > 1 series a list of bands.
+
+        Raises:
+            ValueError: As for `poles_with_errors`.
+
+        Example:
+            >>> import cgp, numpy as np
+            >>> f = np.linspace(0.0, 1.0, 41)
+            >>> z = 0.9 - 0.1 / (2j * np.pi * (f - 0.3) + 0.05)
+            >>> z += 1e-4 * np.random.default_rng(0).normal(size=(41, 2)) @ [1, 1j]
+            >>> gp = cgp.ExactGP(cgp.kernels.Zero(), mean=cgp.means.Rational(1))
+            >>> history = gp.fit(f, z, verbose=0)
+            >>> gp.mean.passivity_violations().round(3)
+            array([[0.292, 0.308]])
+        """
+        estimates: PolesWithErrors = self._estimates()
+        poles, residues = estimates.poles, np.atleast_2d(estimates.residues)
+        if self.real_response:
+            poles, residues = (np.concatenate([a, a.conj()], axis=-1) for a in (poles, residues))
+        bands = []
+        for of_series, constant in zip(residues, np.atleast_1d(estimates.constant), strict=True):
+            violations = bands_above_one(poles, of_series, constant) / (2.0 * np.pi)
+            if self.real_response:
+                violations = np.maximum(violations[violations[:, 1] > 0.0], 0.0)
+            bands.append(violations)
+        return bands[0] if estimates.residues.ndim == 1 else bands
 
     def _located_weights(self) -> list[keras.Variable]:
         return [*super()._located_weights(), self._located_delay]
