@@ -14,7 +14,6 @@ the process noise `Σ C^j g gᴴ C^jᴴ`, j < k, by binary powers: a sum of posi
 products.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -116,13 +115,11 @@ def lattice(reflections: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     smallest = np.finfo(reflections.dtype.real_dtype.as_numpy_dtype).tiny  # √0 has no derivative
     cosines = tf.sqrt(tf.maximum(1.0 - squared_modulus(reflections), smallest))
     row, column = np.arange(n)[:, None], np.arange(n + 1)
-    one = tf.ones([], cosines.dtype)
-    factors = tf.where(column >= row, tf.concat([cosines, one[None]], axis=0), one)
+    factors = tf.where(column >= row, tf.pad(cosines, [[0, 1]], constant_values=1.0), 1.0)
     products = tf.math.cumprod(factors, axis=1, exclusive=True)
     products = tf.where(column >= row, products, tf.zeros_like(products))
-    forward = as_complex(products) * tf.concat([reflections, as_complex(one)[None]], axis=0)
-    kept = tf.linalg.diag(as_complex(cosines))[:-1]
-    backward = tf.pad(kept, [[0, 0], [0, 1]])
+    forward = as_complex(products) * tf.pad(reflections, [[0, 1]], constant_values=1.0)
+    backward = tf.pad(tf.linalg.diag(as_complex(cosines))[:-1], [[0, 0], [0, 1]])
     backward -= tf.math.conj(reflections)[:-1, None] * forward[1:]
     rows = tf.concat([forward[:1], backward], axis=0)
     return rows[:, :n], rows[:, n]
@@ -136,6 +133,7 @@ class OnGrid(Kernel):
     """
 
     is_stationary = True
+    settings_from_data = ("step",)
     step: float | None
     """The spacing of the grid, in units of x; None until a first fit takes the spacing of its x."""
 
@@ -146,17 +144,6 @@ class OnGrid(Kernel):
         if self.step is None:
             self._set_from_data(step=step_of_grid(rules.scales.x))
         yield from super().starts(rules, power, is_selected)
-
-    @contextlib.contextmanager
-    def undone_on_error(self) -> Iterator[None]:
-        """A context that restores the step of the grid if it raises."""
-        before = self.step
-        try:
-            with super().undone_on_error():
-                yield
-        except BaseException:
-            self._set_from_data(step=before)
-            raise
 
     def start_of_reflections(self, rules: StartRules, order: int) -> np.ndarray:
         """The starting reflection coefficients, by Burg's method from the runs without gaps.
@@ -211,7 +198,6 @@ class OnGrid(Kernel):
         counts, off = self._counts(lag)
         # The points of a grid have few different lags.
         different, index = tf.unique(tf.reshape(tf.abs(counts), [-1]))
-        different = tf.stop_gradient(different)  # for tf.unique has no gradient
         C, _, h = self.lattice()
         start = tf.math.conj(h)
 

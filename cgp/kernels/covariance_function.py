@@ -401,6 +401,9 @@ class CovarianceFunction(HyperparameterLayer):
         """The degree of the trend taken from data before other terms start; None for no trend."""
         return None
 
+    settings_from_data: tuple[str, ...] = ()
+    """The names of settings that a first fit takes from the data where they were left out."""
+
     is_walk = False
     """Whether it is a random walk, or the integral of one."""
 
@@ -420,12 +423,14 @@ class CovarianceFunction(HyperparameterLayer):
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """A context that restores attributes that starting values changed, if it raises."""
-        before = self.is_markov
+        was_markov = self.is_markov
+        settings = {name: getattr(self, name) for name in self.settings_from_data}
         try:
             yield
         except BaseException:
-            if self.is_markov != before:
-                self.is_markov = before
+            if self.is_markov != was_markov:
+                self.is_markov = was_markov
+            self._set_from_data(**settings)
             raise
 
     def left_out(self) -> list[Parameter]:

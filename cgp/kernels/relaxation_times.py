@@ -6,7 +6,6 @@ being its distribution of relaxation times. It is causal: its real part tells it
 closed form, by partial fractions of `1/((1 + pτ)(1 + qτ))`.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator
 
@@ -72,6 +71,7 @@ class RelaxationTimes(Kernel):
     """
 
     is_proper = False
+    settings_from_data = ("reference",)
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     exponent: Hyperparameter = Hyperparameter(_EXPONENTS, default=None)
     reference: float | None = setting(positive_or_none, default=None)
@@ -92,17 +92,6 @@ class RelaxationTimes(Kernel):
                 mean = np.mean(np.log(np.unique(frequencies)))
                 self._set_from_data(reference=float(np.exp(mean)))
         yield from super().starts(rules, power, is_selected)
-
-    @contextlib.contextmanager
-    def undone_on_error(self) -> Iterator[None]:
-        """A context that restores the reference if it raises."""
-        before = self.reference
-        try:
-            with super().undone_on_error():
-                yield
-        except BaseException:
-            self._set_from_data(reference=before)
-            raise
 
     def check_points(self, x: tf.Tensor) -> None:
         """Raises for points that the kernel does not take."""
