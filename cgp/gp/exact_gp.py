@@ -270,7 +270,8 @@ class ExactGP(MaximumLikelihoodGP):
     def data_log_likelihood(self, data: Data) -> tf.Tensor:
         """The log marginal likelihood of each series, `[B]`, by the factor of their covariance."""
         if data.on_line is not None:
-            return line.log_likelihood(self._process, data)
+            column = line.first_column(self._process, data)
+            return line.log_likelihood(self._process, data, column)
         if self._process.noise_is_of_samples:
             return self._process.log_likelihood(data, *self._covariance_and_factor(data))
         data, correction = self._sites.find(data)
@@ -395,7 +396,8 @@ class ExactGP(MaximumLikelihoodGP):
             data = self.data_of(x, z, require_targets=False, noise=noise)
             data, correction = self._sites.find(data)
             if data.on_line is not None:
-                log_likelihood, factor = line.log_likelihood(process, data), process.factor(data)
+                column, factor = line.first_column(process, data), process.factor(data)
+                log_likelihood = line.log_likelihood(process, data, column)
             else:
                 covariance, chol = self._covariance_and_factor(data)
                 log_likelihood = process.log_likelihood(data, covariance, chol) + correction

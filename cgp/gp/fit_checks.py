@@ -229,9 +229,11 @@ def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> lis
 def _of_opposite_sign(gp: Any, data: Data) -> list[str]:
     """Of responses whose imaginary part is positive, where relaxations make it negative."""
     kinds = {type(kernel) for kernel in gp.kernel.walk()}
+    if RelaxationTimes not in kinds or Conjugate in kinds:
+        return []
     z = data.z.numpy()
     share = np.mean(z[~np.isnan(z)].imag > 0.0)
-    if RelaxationTimes not in kinds or Conjugate in kinds or share < _POSITIVE:
+    if share < _POSITIVE:
         return []
     return [
         f"the imaginary part of z is positive in {share:.0%} of the samples, and that of an "

@@ -30,10 +30,14 @@ from cgp.linalg.arguments import as_complex, squared_modulus
 _ROWS = 16  # of missing samples, whose correlations are computed at once
 
 
-def condition_number(process: SignalPlusNoise, data: Data) -> tf.Tensor:
+def first_column(process: SignalPlusNoise, data: Data) -> tf.Tensor:
+    """The first column of the covariance of a line of data, complex, `[n]`."""
+    return process.covariance(data)[0, :, 0]
+
+
+def condition_number(column: tf.Tensor, noise_variance: tf.Tensor) -> tf.Tensor:
     """A bound of the condition number of the covariance of a line: sums of rows over the noise."""
-    sizes = tf.abs(process.covariance(data)[0, :, 0])
-    return 2.0 * tf.reduce_sum(sizes) / process.learned_noise_variance()
+    return 2.0 * tf.reduce_sum(tf.abs(column)) / noise_variance
 
 
 class LineCovariance:
@@ -168,9 +172,9 @@ def _gaps(inverse_column: tf.Tensor, missing: tf.Tensor) -> _Gaps:
     return _Gaps(missing, cholesky(0.5 * (block + tf.linalg.adjoint(block))))
 
 
-def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor:
-    """The log marginal likelihood of each series of a line, real, `[B]`."""
-    column, targets, basis, missing = _vectors_of(process, data)
+def log_likelihood(process: SignalPlusNoise, data: Data, column: tf.Tensor) -> tf.Tensor:
+    """The log marginal likelihood of each series of a line, real, `[B]`, by `first_column`."""
+    targets, basis, missing = _vectors_of(process, data)
 
     def make(parameters: Sequence[tf.Tensor], vectors: tf.Tensor) -> LineCovariance:
         return LineCovariance.factorized(parameters[0], vectors, missing)
@@ -247,7 +251,6 @@ class ConditionedLine(NamedTuple):
 class _LineOfData(NamedTuple):
     """Targets and trend at a line of data, as vectors."""
 
-    column: tf.Tensor
     targets: tf.Tensor
     basis: tf.Tensor | None
     missing: tf.Tensor | None
@@ -255,16 +258,15 @@ class _LineOfData(NamedTuple):
 
 def _vectors_of(process: SignalPlusNoise, data: Data) -> _LineOfData:
     """Targets and trend of a process at a line of data, as vectors."""
-    column, targets = process.covariance(data)[0, :, 0], data.vectors(process.targets(data))
-    basis = process.data_basis(data)
+    targets, basis = data.vectors(process.targets(data)), process.data_basis(data)
     basis = None if basis is None else tf.linalg.matrix_transpose(basis[0])
-    return _LineOfData(column, targets, basis, None if data.line is None else data.line.missing)
+    return _LineOfData(targets, basis, None if data.line is None else data.line.missing)
 
 
 def condition(process: SignalPlusNoise, data: Data, inverse_column: tf.Tensor) -> ConditionedLine:
     """A process given a line of data, by the first column of the inverse of their covariance."""
-    column, targets, basis, missing = _vectors_of(process, data)
-    form = process.form
+    targets, basis, missing = _vectors_of(process, data)
+    column, form = first_column(process, data), process.form
     line = LineCovariance(column, inverse_column, missing)
     variance = tf.math.real(column[0])
     if basis is None:

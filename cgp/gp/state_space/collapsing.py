@@ -66,9 +66,11 @@ def on_line_if_short(data: Data, process: SignalPlusNoise, kernel: Kernel) -> Da
 def log_likelihood(process: SignalPlusNoise, data: Data, parallel: bool) -> tf.Tensor:
     """The log likelihood of each series, `[B]`: on a line, by a compiled op, or by a filter."""
     if data.on_line is not None:
+        column = line.first_column(process, data)
+        condition_number = line.condition_number(column, process.learned_noise_variance())
         return tf.cond(
-            line.condition_number(process, data) < _LARGEST_CONDITION_NUMBER,
-            lambda: line.log_likelihood(process, data),
+            condition_number < _LARGEST_CONDITION_NUMBER,
+            lambda: line.log_likelihood(process, data, column),
             lambda: log_likelihood(process, data._replace(line=None), parallel),
         )
     native = None if parallel else native_likelihood.log_likelihood(process, data)
