@@ -7,6 +7,7 @@ import cgp
 from cgp.gp.subset_checks import signal_taken_for_noise
 from cgp.kernels import RBF, Rotation
 from tests.gp.problems import complex_normals
+from tests.long_cases import long_except
 
 NOISE = 0.03
 
@@ -30,7 +31,7 @@ def error(gp, x, f):
     return np.mean(np.abs(gp.predict(x)["mean"] - f) ** 2)
 
 
-@pytest.mark.parametrize("process", [cgp.VecchiaGP, cgp.SparseGP])
+@pytest.mark.parametrize("process", long_except([cgp.VecchiaGP, cgp.SparseGP], cgp.VecchiaGP))
 def test_a_fit_leaves_an_optimum_in_which_signal_is_noise(process):
     x, f, z = radio()
     gp = at_wave(process)

@@ -243,6 +243,7 @@ def test_do_weights_of_another_number_of_points_find_room():
         gp.set_weights(weights[:-1])
 
 
+@pytest.mark.long
 def test_does_a_comparison_take_fewer_data_than_inducing_points():
     x, z = plane(n=40)
     models = {"sparse": cgp.SparseGP(kernel(), fixed="inducing"), "exact": cgp.ExactGP(kernel())}
